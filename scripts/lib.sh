@@ -1,0 +1,20 @@
+# Sourced by the scripts of this repository: where things are, and how to say what is going on.
+# shellcheck shell=bash
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Expensive artefacts, keyed by what they are made of, outlive a clone.
+CACHE=${TANDEM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tandem}
+VENV=$ROOT/.venv
+PYTHON=${PYTHON:-$VENV/bin/python}
+export CACHE PYTHON
+mkdir -p "$CACHE" "$ROOT/.cache"
+
+say() { printf '== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# hash_of WORD-OR-FILE...: sixteen hexadecimal digits over the files' contents and the words
+hash_of() {
+  local part
+  for part in "$@"; do
+    if [ -f "$part" ]; then cat "$part"; else printf '%s\n' "$part"; fi
+  done | sha256sum | cut -c1-16
+}

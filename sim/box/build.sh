@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# build.sh [trixie|bookworm]...: the simulated box's image `tandem-sim/box:SUITE`, from a registry's debian image where one
+# answers, else from Debian's packages. Built anew only when what it is made of changes.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../../scripts/lib.sh"
+packages=systemd,systemd-sysv,dbus,python3,python3-apt,ca-certificates,curl,iproute2,iptables,procps,sudo,openssh-server
+slim=(--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*')
+
+# The Debian mirror that this machine uses already; the public one where it is no Debian.
+mirror() {
+  local found=${TANDEM_DEBIAN_MIRROR:-}
+  [ -n "$found" ] || found=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null | sed -n 's/^Debian //p' | grep -v security | head -n 1)
+  echo "${found:-http://deb.debian.org/debian/}"
+}
+
+base() { # suite
+  local name=tandem-sim/box-base:$1
+  if timeout 60 docker pull -q "debian:$1" >/dev/null 2>&1; then
+    docker build -q -t "$name" - >/dev/null <<D
+FROM debian:$1
+RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${packages//,/ } >/dev/null
+D
+  elif command -v mmdebstrap >/dev/null; then
+    mmdebstrap --quiet --variant=minbase --include="$packages" "${slim[@]}" "$1" - "$(mirror)" | docker import - "$name" >/dev/null
+  else
+    die "no registry answers for debian:$1, and mmdebstrap is not installed: apt-get install mmdebstrap"
+  fi
+}
+
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+cp -r "$here/rootfs" "$here/Dockerfile" "$context"
+# a private CA that this machine trusts, the boxes trust too
+mkdir "$context/ca-certificates"
+cp /usr/local/share/ca-certificates/*.crt "$context/ca-certificates/" 2>/dev/null || true
+
+for suite in "$@"; do
+  started=$SECONDS
+  # shellcheck disable=SC2046 # a list of files
+  key=$(hash_of $(find "$context" -type f | sort) "$packages" "$suite")
+  image=tandem-sim/box:$suite
+  if [ "$(docker image inspect -f '{{index .Config.Labels "tandem.key"}}' "$image" 2>/dev/null)" = "$key" ]; then
+    say "box image $suite: current"
+    continue
+  fi
+  base "$suite"
+  DOCKER_BUILDKIT=0 docker build -q --label "tandem.key=$key" --build-arg "BASE=tandem-sim/box-base:$suite" -t "$image" "$context" >/dev/null
+  say "box image $suite: built in $((SECONDS - started)) s"
+done
