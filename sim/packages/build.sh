@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# build.sh OUTDIR [--with-newer]: the vendor's apt repositories with stand-in packages, for a plain HTTP server:
+#
+#   OUTDIR/cuda/debian13/x86_64/, OUTDIR/cuda/debian12/x86_64/   driver; key 8793F200.pub beside the index
+#   OUTDIR/libnvidia-container/stable/deb/amd64/                 container toolkit; key OUTDIR/libnvidia-container/gpgkey
+#
+# --with-newer publishes a newer driver and toolkit beside the default ones, as a vendor does one day. Both repositories
+# are signed by one key, made at the first build and kept in the cache. Built anew only when something it is made of changes.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../../scripts/lib.sh"
+usage="usage: sim/packages/build.sh OUTDIR [--with-newer]"
+
+drivers=(580.95.05)
+toolkits=(1.18.0)
+out=
+for argument in "$@"; do
+  case $argument in
+    --with-newer) drivers+=(580.126.09) toolkits+=(1.18.1) ;;
+    -*) die "$argument: unknown option; $usage" ;;
+    *) [ -z "$out" ] || die "$argument: one OUTDIR only; $usage"; out=$argument ;;
+  esac
+done
+[ -n "$out" ] || die "$usage"
+for tool in dpkg-deb apt-ftparchive gpg gpgconf cc; do
+  command -v "$tool" >/dev/null || die "$tool is missing: make setup"
+done
+mkdir -p "$out" "$CACHE/packages"
+out=$(cd "$out" && pwd)
+
+# One build at a time: they share the key, and perhaps OUTDIR.
+exec 9>"$CACHE/packages/lock"
+flock 9
+
+work=$(mktemp -d)
+export GNUPGHOME=$work/gnupg # in /tmp, as a socket's path must be short
+finish() {
+  gpgconf --kill all 2>/dev/null || true
+  rm -rf "$work" "$out"/.new
+}
+trap finish EXIT
+mkdir -m 0700 "$GNUPGHOME"
+
+# The vendor's key, without a passphrase: it signs nothing but stand-ins.
+signing_key=$CACHE/packages/signing-key.asc
+if [ ! -e "$signing_key" ]; then
+  gpg --batch --quiet --passphrase '' --quick-generate-key 'tandem simulated vendor (signs stand-ins only)' ed25519 sign never 2>/dev/null
+  (umask 077 && gpg --batch --armor --export-secret-keys >"$signing_key.new")
+  mv "$signing_key.new" "$signing_key"
+else
+  gpg --batch --quiet --import "$signing_key" 2>/dev/null
+fi
+
+# shellcheck disable=SC2046 # lists of files
+key=$(hash_of $(find "$here" "$here/../nvml" -type f -not -name README.md -not -path '*/__pycache__/*' | LC_ALL=C sort) "$signing_key" "${drivers[@]}" "${toolkits[@]}")
+if [ "$(cat "$out/.key" 2>/dev/null)" = "$key" ]; then
+  say "packages: current"
+  exit
+fi
+started=$SECONDS
+
+# fill FILE VERSION-WITHOUT-REVISION: the text with @VERSION@, @UPSTREAM@ and the programs' `from nvml import` filled in
+fill() { sed -e "s/@VERSION@/$2-1/g; s/@UPSTREAM@/$2/g" -e "/^from nvml import/{r $here/lib/nvml.py
+d}" "$1"; }
+
+# package SOURCE-DIRECTORY VERSION-WITHOUT-REVISION POOL: one .deb, from
+#   control, preinst, postinst, prerm, postrm, triggers   dpkg's own
+#   install                                               lines of: file in the directory, path on the box, mode
+# Files under etc/ are configuration files, as with debhelper.
+package() {
+  local source=$1 version=$2 pool=$3 name root file path mode
+  name=$(basename "$source")
+  root=$work/$name-$version
+  mkdir -p "$root/DEBIAN" "$pool"
+  for file in control preinst postinst prerm postrm triggers; do
+    [ ! -e "$source/$file" ] || fill "$source/$file" "$version" >"$root/DEBIAN/$file"
+    case $file in pre* | post*) [ ! -e "$source/$file" ] || chmod 0755 "$root/DEBIAN/$file" ;; esac
+  done
+  if [ -e "$source/install" ]; then
+    while read -r file path mode; do
+      mkdir -p "$root/$(dirname "$path")"
+      fill "$source/$file" "$version" >"$root/$path"
+      chmod "$mode" "$root/$path"
+    done <"$source/install"
+  fi
+  if [ "$name" = libnvidia-ml1 ]; then
+    "$here/../nvml/build.sh" "$work/nvml-$version" "$version" >/dev/null
+    path=$root/usr/lib/x86_64-linux-gnu
+    mkdir -p "$path"
+    install -m 0644 "$work/nvml-$version/libnvidia-ml.so.1" "$path/libnvidia-ml.so.$version"
+    ln -s "libnvidia-ml.so.$version" "$path/libnvidia-ml.so.1"
+  fi
+  (
+    cd "$root"
+    [ ! -d etc ] || find etc -type f -printf '/%p\n' | LC_ALL=C sort >DEBIAN/conffiles
+    find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0r md5sum >DEBIAN/md5sums
+  )
+  dpkg-deb --build --root-owner-group -Zgzip "$root" "$pool" >/dev/null
+}
+
+# index DIRECTORY LABEL: makes a directory of packages a signed flat repository
+index() {
+  (
+    cd "$1"
+    apt-ftparchive packages . >Packages
+    gzip -kn Packages
+    apt-ftparchive -o APT::FTPArchive::Release::Origin=NVIDIA -o "APT::FTPArchive::Release::Label=$2" \
+      -o APT::FTPArchive::Release::Architectures=amd64 \
+      -o "APT::FTPArchive::Release::Description=simulated stand-ins" release . >"$work/Release"
+    mv "$work/Release" Release
+    gpg --batch --quiet --yes --armor --detach-sign -o Release.gpg Release
+    gpg --batch --quiet --yes --clear-sign -o InRelease Release
+  )
+}
+
+new=$out/.new
+rm -rf "$new"
+for version in "${drivers[@]}"; do
+  for source in "$here"/cuda/*/; do package "$source" "$version" "$new/cuda/debian13/x86_64"; done
+done
+for version in "${toolkits[@]}"; do
+  for source in "$here"/toolkit/*/; do package "$source" "$version" "$new/libnvidia-container/stable/deb/amd64"; done
+done
+index "$new/cuda/debian13/x86_64" "NVIDIA CUDA"
+gpg --batch --armor --export >"$new/cuda/debian13/x86_64/8793F200.pub"
+cp -a "$new/cuda/debian13" "$new/cuda/debian12"
+index "$new/libnvidia-container/stable/deb/amd64" libnvidia-container
+gpg --batch --armor --export >"$new/libnvidia-container/gpgkey"
+
+# OUTDIR itself stays, as a server may have it mounted; a cut-short exchange leaves no .key and is done anew.
+rm -f "$out/.key"
+for tree in cuda libnvidia-container; do
+  rm -rf "${out:?}/$tree"
+  mv "$new/$tree" "$out/$tree"
+done
+echo "$key" >"$out/.key"
+say "packages: built in $((SECONDS - started)) s (driver ${drivers[*]}, toolkit ${toolkits[*]})"
