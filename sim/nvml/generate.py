@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Write the exported NVML functions from the real header.
+
+usage: generate.py PREPROCESSED_HEADER OUTDIR [--without SYMBOL,...] SOURCE.c ...
+
+Writes OUTDIR/impl.h (prototypes of all impl_ functions) and OUTDIR/exports.c: each function of the header, traced and
+open to injected faults, calls impl_FUNCTION where one of the sources defines it and else says NOT_SUPPORTED.
+Functions named in --without are left out, as in a driver that is too old to have them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+PROTOTYPE = re.compile(r"(nvmlReturn_t|const\s+char\s*\*)\s*(nvml\w+)\s*\(([^)]*)\)\s*;")
+DEFINITION = re.compile(r"^[\w ]+[ *]impl_(nvml\w+)\(", re.MULTILINE)
+# Parameters that say something in a trace: numbers, enumerations, names. Other pointers are where results go.
+NUMBERS = re.compile(r"(unsigned |signed )?(int|long|long long|char)|unsigned|nvml\w+(Type|State|Mode|Id|Index|Level|Counter|Sensors)_t")
+VALUE_STRUCTURES = {"nvmlPowerValue_v2_t": ("powerValueMw",)}
+
+
+def functions(header: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:
+    """Return {name: (return type, [(type, parameter name), ...])} of a preprocessed header."""
+    header = re.sub(r"__attribute__\s*\(\(.*?\)\)", "", header)
+    found = {}
+    for returns, name, parameters in PROTOTYPE.findall(header):
+        parameters = re.sub(r"\s+", " ", parameters).strip()
+        pairs = []
+        if parameters and parameters != "void":
+            for parameter in parameters.split(","):
+                kind, parameter_name = re.fullmatch(r"(.*?)(\w+)", parameter.strip()).groups()
+                pairs.append((kind.strip().replace(" *", "*").replace("*", " *").strip(), parameter_name))
+        found[name] = (re.sub(r"\s+", " ", returns), pairs)
+    return found
+
+
+def signature(name: str, returns: str, parameters: list[tuple[str, str]]) -> str:
+    inside = ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}{parameter}" for kind, parameter in parameters)
+    return f"{returns} {name}({inside or 'void'})"
+
+
+def trace(parameters: list[tuple[str, str]]) -> list[str]:
+    """C statements that add the telling arguments to the call's trace."""
+    lines = []
+    for kind, name in parameters:
+        if kind == "nvmlDevice_t":
+            lines.append(f'\tcall_device(&call, "{name}", {name});')
+        elif kind == "const char *":
+            lines.append(f'\tcall_string(&call, "{name}", {name});')
+        elif NUMBERS.fullmatch(kind):
+            lines.append(f'\tcall_number(&call, "{name}", (long long){name});')
+        elif kind.rstrip(" *") in VALUE_STRUCTURES:
+            for field in VALUE_STRUCTURES[kind.rstrip(" *")]:
+                lines.append(f"\tif ({name})\n\t\tcall_number(&call, \"{field}\", (long long){name}->{field});")
+    return lines
+
+
+def export(name: str, returns: str, parameters: list[tuple[str, str]], modelled: bool) -> str:
+    arguments = ", ".join(parameter for _, parameter in parameters)
+    if returns != "nvmlReturn_t":  # nvmlErrorString: nothing to trace, nothing that can fail
+        return f"{signature(name, returns, parameters)}\n{{\n\treturn impl_{name}({arguments});\n}}\n"
+    device = parameters[0][1] if parameters and parameters[0][0] == "nvmlDevice_t" else None
+    body = [f'\tstruct call call = {{.function = "{name}"}};', *trace(parameters)]
+    body.append(f"\tnvmlReturn_t result = call_begin(&call, {'true' if device else 'false'}, {device or 'NULL'});")
+    if modelled:
+        body.append(f"\tif (result == NVML_SUCCESS)\n\t\tresult = impl_{name}({arguments});")
+    else:
+        body += [f"\t(void){parameter};" for _, parameter in parameters]
+        body.append("\tif (result == NVML_SUCCESS)\n\t\tresult = NVML_ERROR_NOT_SUPPORTED;")
+    body.append("\treturn call_end(&call, result);")
+    return signature(name, returns, parameters) + "\n{\n" + "\n".join(body) + "\n}\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("header", type=Path)
+    parser.add_argument("outdir", type=Path)
+    parser.add_argument("--without", default="")
+    parser.add_argument("sources", nargs="+", type=Path)
+    options = parser.parse_args()
+
+    known = functions(options.header.read_text())
+    if "nvmlInit_v2" not in known or len(known) < 300:
+        print(f"{options.header}: {len(known)} functions found, expected some 400: not NVML's header?", file=sys.stderr)
+        return 1
+    modelled = {name for source in options.sources for name in DEFINITION.findall(source.read_text())}
+    without = {name for name in options.without.split(",") if name}
+    for what, names in (("--without", without), ("impl_", modelled)):
+        if unknown := sorted(names - known.keys()):
+            print(f"{what}: no such function in the header: {', '.join(unknown)}", file=sys.stderr)
+            return 1
+
+    prototypes = [signature(f"impl_{name}", *known[name]) + ";" for name in sorted(known)]
+    (options.outdir / "impl.h").write_text("\n".join(prototypes) + "\n")
+    exports = [export(name, *known[name], name in modelled) for name in sorted(known.keys() - without)]
+    (options.outdir / "exports.c").write_text('#include "sim.h"\n\n' + "\n".join(exports))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
