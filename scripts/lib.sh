@@ -18,3 +18,14 @@ hash_of() {
     if [ -f "$part" ]; then cat "$part"; else printf '%s\n' "$part"; fi
   done | sha256sum | cut -c1-16
 }
+
+# image_is IMAGE KEY: whether IMAGE exists and was made of what KEY says
+image_is() { [ "$(docker image inspect -f '{{index .Config.Labels "tandem.key"}}' "$1" 2>/dev/null)" = "$2" ]; }
+
+# build_image IMAGE KEY ARGUMENT...: docker build, quiet unless it fails. The classic builder, as BuildKit cannot be had
+# everywhere that Debian's Docker runs.
+build_image() {
+  local image=$1 key=$2 output
+  shift 2
+  output=$(DOCKER_BUILDKIT=0 docker build --label "tandem.key=$key" -t "$image" "$@" 2>&1) || { printf '%s\n' "$output" >&2; die "building $image failed"; }
+}

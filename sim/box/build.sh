@@ -40,11 +40,11 @@ for suite in "$@"; do
   # shellcheck disable=SC2046 # a list of files
   key=$(hash_of $(find "$context" -type f | sort) "$packages" "$suite")
   image=tandem-sim/box:$suite
-  if [ "$(docker image inspect -f '{{index .Config.Labels "tandem.key"}}' "$image" 2>/dev/null)" = "$key" ]; then
+  if image_is "$image" "$key"; then
     say "box image $suite: current"
     continue
   fi
   base "$suite"
-  DOCKER_BUILDKIT=0 docker build -q --label "tandem.key=$key" --build-arg "BASE=tandem-sim/box-base:$suite" -t "$image" "$context" >/dev/null
+  build_image "$image" "$key" --build-arg "BASE=tandem-sim/box-base:$suite" "$context"
   say "box image $suite: built in $((SECONDS - started)) s"
 done
