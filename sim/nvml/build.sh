@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Build the simulated NVML: OUTDIR/libnvidia-ml.so.1 for one driver version.
 # usage: build.sh OUTDIR DRIVER_VERSION [--without SYMBOL[,SYMBOL...]]
-#   --without  leave functions out, as a driver that is too old for them (pynvml: FunctionNotFound)
+# Functions that the driver's branch did not have yet (since.txt) are left out: pynvml then says FunctionNotFound.
+#   --without  leave out others as well
 # Environment: PYTHON (default: the project's .venv) has nvidia-nvml-dev; NVML_HEADER names another nvml.h; CC, CFLAGS.
 set -euo pipefail
 
@@ -9,7 +10,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-$here/../../.venv/bin/python}
 cc=${CC:-cc}
 
-usage() { sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 [[ $# -ge 2 ]] || usage
 outdir=$1 driver=$2 without=
@@ -32,7 +33,7 @@ PY
 
 # The key names everything that the library is made of; the library carries it, so a whole file is a current one.
 sources=("$here"/*.c)
-key=$( { cat "$here"/*.[ch] "$here/generate.py" "${BASH_SOURCE[0]}" "$header"; echo "$driver $without"; "$cc" --version; } | sha256sum | cut -c1-32)
+key=$( { cat "$here"/*.[ch] "$here/generate.py" "$here/since.txt" "${BASH_SOURCE[0]}" "$header"; echo "$driver $without"; "$cc" --version; } | sha256sum | cut -c1-32)
 library=$outdir/libnvidia-ml.so.1
 if [[ -f $library ]] && grep -q "tandem-key:$key" "$library"; then
     echo "$library: current"
@@ -44,7 +45,7 @@ mkdir -p "$outdir"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$cc" -E -P -x c -DNVML_NO_UNVERSIONED_FUNC_DEFS "$header" > "$work/header.i"
-"$python" "$here/generate.py" "$work/header.i" "$work" --without "$without" "${sources[@]}"
+"$python" "$here/generate.py" "$work/header.i" "$work" --driver "$driver" --since "$here/since.txt" --without "$without" "${sources[@]}"
 printf 'extern const char sim_key[];\n__attribute__((used)) const char sim_key[] = "tandem-key:%s";\n' "$key" > "$work/key.c"
 "$cc" -std=gnu11 -O1 -g0 -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra ${CFLAGS:-} \
     -D_GNU_SOURCE -DNVML_NO_UNVERSIONED_FUNC_DEFS -DSIM_DRIVER_VERSION="\"$driver\"" \

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +55,17 @@ static void trace(const struct call *call, const char *result)
 			      call->function, call->arguments, result);
 	(void)!write(fd, line, (size_t)length); /* one write, so that lines of several processes do not mix */
 	close(fd);
+}
+
+#define TRACE_BYTES (8 * MIB)
+
+void trace_rotate(void)
+{
+	char path[4096], old[4096];
+	struct stat info;
+
+	if (stat(sim_path(path, sizeof(path), "trace"), &info) == 0 && (unsigned long long)info.st_size > TRACE_BYTES)
+		rename(path, sim_path(old, sizeof(old), "trace.1"));
 }
 
 /* `error.nvmlInit_v2`, `error.gpu1.nvmlDeviceSet*`: does this line speak of this function on this GPU? */

@@ -37,18 +37,15 @@ int card_count(void)
 
 /*
  * A machine's cards keep their UUIDs over reboots and differ from every other machine's, so they follow from the
- * machine's id. The driver's directory may have a copy: a container that shares that directory with the
- * machine has another /etc/machine-id, or none, and must see the same cards.
+ * machine's id. A container that is given cards is given the machine's /etc/machine-id as well.
  */
 static void machine_id(char *id, size_t size)
 {
 	const char *given = getenv("SIM_NVML_MACHINE_ID");
-	char path[4096];
 
 	if (given && *given)
 		snprintf(id, size, "%s", given);
-	else if (!sim_read_line(sim_path(path, sizeof(path), "machine-id"), id, size) &&
-		 !sim_read_line("/etc/machine-id", id, size))
+	else if (!sim_read_line("/etc/machine-id", id, size))
 		snprintf(id, size, "unknown");
 }
 

@@ -49,8 +49,11 @@ static nvmlReturn_t first_join(void)
 
 	if (result != NVML_SUCCESS)
 		return result;
-	if (!state_begin(&state))
+	if (!state_begin(&state)) {
+		state_end(&state, false);
 		return NVML_ERROR_OPERATING_SYSTEM;
+	}
+	trace_rotate();
 	settle(&state);
 	clients_fd = sim_open("clients", O_RDWR);
 	if (clients_fd < 0 || flock(clients_fd, LOCK_SH) != 0) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <unistd.h>
 
 #define COPY(pointer, expression)                              \
 	do {                                                   \
@@ -38,22 +38,17 @@ static struct card card_of(nvmlDevice_t device)
 }
 
 /*
- * A container sees the cards whose device files it was given. Files under /dev cannot be given here, so the container's
- * configuration names the cards in variables: SIM_NVML_VISIBLE_<index>. Without any, all are seen.
+ * A container sees the cards whose device files it was given. A simulated box may have no device files at all: without
+ * the control device, all cards are seen.
  */
 static bool visible(int gpu)
 {
-	extern char **environ;
-	static const char prefix[] = "SIM_NVML_VISIBLE_";
-	bool any = false;
+	char path[4096], node[32];
 
-	for (char **variable = environ; variable && *variable; ++variable)
-		if (strncmp(*variable, prefix, sizeof(prefix) - 1) == 0) {
-			any = true;
-			if (atoi(*variable + sizeof(prefix) - 1) == gpu)
-				return true;
-		}
-	return !any;
+	if (access(sim_machine_path(path, sizeof(path), "/dev/nvidiactl"), F_OK) != 0)
+		return true;
+	snprintf(node, sizeof(node), "/dev/nvidia%d", gpu);
+	return access(sim_machine_path(path, sizeof(path), node), F_OK) == 0;
 }
 
 static nvmlReturn_t give_handle(int gpu, const char *function, nvmlDevice_t *device)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Write the exported NVML functions from the real header.
 
-usage: generate.py PREPROCESSED_HEADER OUTDIR [--without SYMBOL,...] SOURCE.c ...
+usage: generate.py PREPROCESSED_HEADER OUTDIR --driver VERSION --since FILE [--without SYMBOL,...] SOURCE.c ...
 
 Writes OUTDIR/impl.h (prototypes of all impl_ functions) and OUTDIR/exports.c: each function of the header, traced and
 open to injected faults, calls impl_FUNCTION where one of the sources defines it and else says NOT_SUPPORTED.
-Functions named in --without are left out, as in a driver that is too old to have them.
+Functions that the driver is too old for (lines `MAJOR SYMBOL` in --since) and those named in --without are left out.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("header", type=Path)
     parser.add_argument("outdir", type=Path)
+    parser.add_argument("--driver", required=True)
+    parser.add_argument("--since", type=Path, required=True)
     parser.add_argument("--without", default="")
     parser.add_argument("sources", nargs="+", type=Path)
     options = parser.parse_args()
@@ -88,11 +90,13 @@ def main() -> int:
         return 1
     modelled = {name for source in options.sources for name in DEFINITION.findall(source.read_text())}
     without = {name for name in options.without.split(",") if name}
-    for what, names in (("--without", without), ("impl_", modelled)):
+    since = [line.split() for line in options.since.read_text().splitlines() if not line.startswith("#")]
+    for what, names in (("--without", without), ("impl_", modelled), (options.since, {name for _, name in since})):
         if unknown := sorted(names - known.keys()):
             print(f"{what}: no such function in the header: {', '.join(unknown)}", file=sys.stderr)
             return 1
 
+    without |= {name for major, name in since if int(options.driver.split(".")[0]) < int(major)}
     prototypes = [signature(f"impl_{name}", *known[name]) + ";" for name in sorted(known)]
     (options.outdir / "impl.h").write_text("\n".join(prototypes) + "\n")
     exports = [export(name, *known[name], name in modelled) for name in sorted(known.keys() - without)]

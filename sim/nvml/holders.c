@@ -1,7 +1,7 @@
 /*
- * Processes that compute on the cards. Each has a file in `holders/` and a POSIX lock on it, which the kernel takes back
- * when the process dies, and whose owner it names in the reader's own pid namespace (0 where that cannot
- * see it: a container sees only its own, as with the real driver).
+ * Processes that compute on the cards. Each has a file `holders/NAME`, what it uses, and a POSIX lock on `holders/NAME.lock`,
+ * which the kernel takes back when the process dies, and whose owner it names in the reader's own pid namespace (0 where
+ * that cannot see it: a container sees only its own processes, as with the real driver).
  */
 #include "sim.h"
 
@@ -46,10 +46,15 @@ void holders_read(int gpu, struct holders *holders)
 		unsigned int pid;
 		struct text text;
 
-		if (entry->d_name[0] == '.')
+		char *suffix = strrchr(entry->d_name, '.');
+		if (entry->d_name[0] == '.' || !suffix || strcmp(suffix, ".lock") != 0)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-		if (!held(path, &pid)) {
+		bool alive = held(path, &pid);
+		if (!alive)
+			unlink(path);
+		path[strlen(path) - strlen(".lock")] = '\0';
+		if (!alive) {
 			unlink(path);
 			continue;
 		}

@@ -158,6 +158,8 @@ void call_device(struct call *call, const char *name, nvmlDevice_t device);
 /* Hangs or fails where the configuration says so; `device` NULL where the function has none. */
 nvmlReturn_t call_begin(struct call *call, bool has_device, nvmlDevice_t device);
 nvmlReturn_t call_end(const struct call *call, nvmlReturn_t result);
+/* Keeps the trace from filling the memory that it is in. */
+void trace_rotate(void);
 /* The error that the configuration asks of this function on this GPU (-1: of no GPU in particular). */
 nvmlReturn_t call_injected(const char *function, int gpu);
 
