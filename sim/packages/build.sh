@@ -84,10 +84,10 @@ package() {
     done <"$source/install"
   fi
   if [ "$name" = libnvidia-ml1 ]; then
-    "$here/../nvml/build.sh" "$work/nvml-$version" "$version" >/dev/null
+    "$here/../nvml/build.sh" "$CACHE/packages/nvml-$version" "$version" >/dev/null
     path=$root/usr/lib/x86_64-linux-gnu
     mkdir -p "$path"
-    install -m 0644 "$work/nvml-$version/libnvidia-ml.so.1" "$path/libnvidia-ml.so.$version"
+    install -m 0644 "$CACHE/packages/nvml-$version/libnvidia-ml.so.1" "$path/libnvidia-ml.so.$version"
     ln -s "libnvidia-ml.so.$version" "$path/libnvidia-ml.so.1"
   fi
   (

@@ -2,13 +2,15 @@
 
 build.sh puts this text in the place of `from nvml import ...` in each program.
 """
+
 import ctypes
 
 NVML_LIBRARY = "libnvidia-ml.so.1"
+NOT_SUPPORTED, FUNCTION_NOT_FOUND = 3, 13
 
 
 class NvmlError(Exception):
-    """NVML did not answer: the library is not there (code None), or a call returned `code` (nvmlReturn_t)."""
+    """NVML did not answer: the library is not there (code None), or `code` (nvmlReturn_t) came back."""
 
     def __init__(self, message, code=None):
         super().__init__(message)
@@ -27,7 +29,11 @@ class Nvml:
         self.call("nvmlInit_v2")
 
     def call(self, name, *arguments):
-        code = getattr(self.library, name)(*arguments)
+        try:
+            function = getattr(self.library, name)
+        except AttributeError:
+            raise NvmlError(f"{name}: this driver's NVML has no such function", FUNCTION_NOT_FOUND) from None
+        code = function(*arguments)
         if code:
             raise NvmlError(self.library.nvmlErrorString(code).decode(), code)
 

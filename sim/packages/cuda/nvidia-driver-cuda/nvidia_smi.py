@@ -7,11 +7,12 @@ nvidia-smi --query-gpu=FIELD,.. --format=csv[,noheader][,nounits]
 
 Exit codes are the real ones: 12 no library, else NVML's own code (9 no driver, 18 versions differ).
 """
+
 import sys
 
-from nvml import Nvml, NvmlError  # replaced by the text of nvml.py
+from nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlError  # replaced by the text of nvml.py
 
-NOT_FOUND = 12
+LIBRARY_NOT_FOUND = 12
 GRAPHICS, SM, MEMORY = 0, 1, 2
 # field: (unit, how to ask)
 FIELDS = {
@@ -29,13 +30,20 @@ FIELDS = {
 }
 
 
+def value(nvml, gpu, field, units):
+    """A field of a card as text; [N/A] where the card or the driver does not have it."""
+    unit, ask = FIELDS[field]
+    try:
+        text = str(ask(nvml, gpu))
+    except NvmlError as error:
+        if error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+            raise
+        return "[N/A]"
+    return f"{text} {unit}" if unit and units else text
+
+
 def rows(nvml, fields, units):
-    for gpu in nvml.gpus():
-        row = []
-        for field in fields:
-            unit, ask = FIELDS[field]
-            row.append(f"{ask(nvml, gpu)} {unit}" if unit and units else str(ask(nvml, gpu)))
-        yield row
+    return [[value(nvml, gpu, field, units) for field in fields] for gpu in nvml.gpus()]
 
 
 def query(nvml, arguments):
@@ -80,14 +88,23 @@ def main(arguments):
             query(nvml, arguments)
         else:
             print(f"nvidia-smi, simulated. Driver version {nvml.driver_version()}")
-            wanted = ["index", "name", "persistence_mode", "clocks.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu"]
+            wanted = [
+                "index",
+                "name",
+                "persistence_mode",
+                "clocks.sm",
+                "clocks.mem",
+                "power.draw",
+                "power.limit",
+                "temperature.gpu",
+            ]
             print("GPU  name  persistence  SM clock  memory clock  power  limit  temperature in C")
             for row in rows(nvml, wanted, True):
                 print("  ".join(row))
         nvml.close()
     except NvmlError as error:
         print(f"Failed to initialize NVML: {error}" if error.code else f"NVML: {error}")
-        return error.code or NOT_FOUND
+        return error.code or LIBRARY_NOT_FOUND
     return 0
 
 

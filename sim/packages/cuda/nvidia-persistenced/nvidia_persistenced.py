@@ -3,10 +3,11 @@
 
 usage: nvidia-persistenced [--user NAME] [--persistence-mode | --no-persistence-mode] [--verbose] [--version]
 
-Like the real one it loads the kernel module when that is not loaded, forks into the background once the cards are
-initialised, keeps a locked pid file in /run/nvidia-persistenced, and fails when the driver does not answer. What was set
-for one initialisation of the card (clock locks, power limit) is therefore lost when the daemon is restarted.
+Like the real one it loads the kernel module where that is not loaded, forks into the background once the cards are
+initialised, keeps a locked pid file in /run/nvidia-persistenced, and fails when the driver does not answer. What was
+set for one initialisation of a card (clock locks, power limit) is therefore lost when the daemon is restarted.
 """
+
 import argparse
 import fcntl
 import os
@@ -15,13 +16,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import syslog
 
 from nvml import Nvml, NvmlError  # replaced by the text of nvml.py
 
 VERSION = "@UPSTREAM@"
-RUNTIME = "/run/nvidia-persistenced"
+ROOT = os.environ.get("SIM_NVML_ROOT", "")  # set by tests only
+RUNTIME = ROOT + "/run/nvidia-persistenced"
 PID_FILE = RUNTIME + "/nvidia-persistenced.pid"
-MODULE = "/sys/module/nvidia/version"
+MODULE = ROOT + "/sys/module/nvidia/version"
 
 
 def load_module():
@@ -30,13 +33,16 @@ def load_module():
         if modprobe:
             subprocess.run([modprobe, "nvidia"], check=False)
     if not os.path.exists(MODULE):
-        raise SystemExit("nvidia-persistenced (simulated): no NVIDIA devices: the kernel module nvidia is not loaded and "
-                         "could not be loaded; install it for the running kernel or reboot into one that has it")
+        raise SystemExit(
+            "nvidia-persistenced (simulated): no NVIDIA devices: the kernel module nvidia is not loaded and "
+            "could not be loaded; install it for the running kernel or reboot into one that has it"
+        )
 
 
 def lock_pid_file(user):
+    """The open pid file, which holds the lock for as long as the process lives."""
     os.makedirs(RUNTIME, mode=0o755, exist_ok=True)
-    file = open(PID_FILE, "a+")
+    file = open(PID_FILE, "a+")  # noqa: SIM115 - stays open
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -50,11 +56,8 @@ def lock_pid_file(user):
     return file
 
 
-def serve(options, user):
-    """The daemon, in the child: sets up, says through `started` that it is up, and stays until SIGTERM or SIGINT."""
-    stop = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-    # held until the process ends
+def set_up(options, user):
+    """Locks the pid file and initialises the cards: (pid file, NVML, cards), to be kept until `tear_down`."""
     pid_file = lock_pid_file(user)
     try:
         nvml = Nvml()
@@ -64,23 +67,24 @@ def serve(options, user):
     except NvmlError as error:
         os.unlink(PID_FILE)
         raise SystemExit(f"nvidia-persistenced (simulated): failed to query NVIDIA devices: {error}") from error
-    print(f"nvidia-persistenced (simulated) {VERSION}: persistence mode "
-          f"{'on' if options.persistence_mode else 'left off'} for {len(gpus)} cards", file=sys.stderr)
-    if user:
-        os.setegid(user.pw_gid)
-        os.seteuid(user.pw_uid)
-    yield
-    signal.sigwait(stop)
-    os.seteuid(0)
-    for gpu in gpus:
-        nvml.call("nvmlDeviceSetPersistenceMode", gpu, 0)
-    nvml.close()
+    mode = "on" if options.persistence_mode else "off"
+    print(f"nvidia-persistenced (simulated) {VERSION}: persistence mode {mode} for {len(gpus)} cards", file=sys.stderr)
+    return pid_file, nvml, gpus
+
+
+def tear_down(pid_file, nvml, gpus):
+    try:
+        for gpu in gpus:
+            nvml.call("nvmlDeviceSetPersistenceMode", gpu, 0)
+        nvml.close()
+    except NvmlError as error:
+        syslog.syslog(syslog.LOG_ERR, f"(simulated) persistence mode could not be turned off: {error}")
     os.unlink(PID_FILE)
     pid_file.close()
 
 
-def daemonize(service):
-    """Run `service` up to its yield in a child; the parent ends with 0 once it came that far, else with 1."""
+def daemonize():
+    """Returns in a child of its own session: a function that lets the parent end with 0. Without it that ends with 1."""
     ready, started = os.pipe()
     if os.fork():
         os.close(started)
@@ -88,13 +92,16 @@ def daemonize(service):
     os.close(ready)
     os.setsid()
     os.chdir("/")
-    next(service)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.write(started, b"1")
-    os.close(started)
-    for _ in service:
-        pass
+
+    def up():
+        sys.stderr.flush()
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in 0, 1, 2:
+            os.dup2(null, standard)
+        os.write(started, b"1")
+        os.close(started)
+
+    return up
 
 
 def main():
@@ -112,7 +119,17 @@ def main():
     except KeyError:
         parser.error(f"--user {options.user}: no such user")
     load_module()
-    daemonize(serve(options, user))
+    up = daemonize()
+    stop = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+    held = set_up(options, user)
+    if user:
+        os.setegid(user.pw_gid)
+        os.seteuid(user.pw_uid)
+    up()
+    signal.sigwait(stop)
+    os.seteuid(0)
+    tear_down(*held)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 The cards and their UUIDs are what NVML says at the time, so generating fails when the driver does not answer, and the
 paths carry the driver's version, so a specification from before an upgrade names a library that is gone.
 """
+
 import argparse
 import json
 import os
@@ -28,6 +29,7 @@ def log(level, message):
 
 # The specification
 
+
 def loaded_library():
     """Path of the NVML library that this process has loaded."""
     with open("/proc/self/maps") as maps:
@@ -36,15 +38,6 @@ def loaded_library():
             if os.path.basename(path).startswith("libnvidia-ml.so"):
                 return path
     raise NvmlError(f"{NVML_LIBRARY} is loaded from no file")
-
-
-def machine_id():
-    """What the simulated cards' UUIDs derive from; a container has no machine id, or another one."""
-    given = os.environ.get("SIM_NVML_MACHINE_ID")
-    if given:
-        return given
-    with open("/etc/machine-id") as file:
-        return file.read().strip()
 
 
 def mount(host_path, container_path, options=None):
@@ -56,21 +49,20 @@ def specification(nvml):
     version = nvml.driver_version()
     library = loaded_library()
     state = os.environ.get("SIM_NVML_DIR", "/run/sim-nvml")
-    devices, everything = [], []
+    devices, nodes = [], []
     for index, gpu in enumerate(nvml.gpus()):
-        minor = nvml.number("MinorNumber", gpu)
-        # NVML in a container sees the cards whose device nodes are there. No card is behind these: /dev/null is.
-        edits = {"deviceNodes": [{"path": f"/dev/nvidia{minor}", "hostPath": "/dev/null"}]}
-        everything += edits["deviceNodes"]
+        # NVML, real and simulated, sees the cards whose device nodes a container has. Behind these is only /dev/null.
+        node = {"path": f"/dev/nvidia{nvml.number('MinorNumber', gpu)}", "hostPath": "/dev/null"}
+        nodes.append(node)
         for name in str(index), nvml.text("UUID", gpu):
-            devices.append({"name": name, "containerEdits": edits})
-    devices.append({"name": "all", "containerEdits": {"deviceNodes": everything}})
+            devices.append({"name": name, "containerEdits": {"deviceNodes": [node]}})
+    devices.append({"name": "all", "containerEdits": {"deviceNodes": nodes}})
     return {
         "cdiVersion": CDI_VERSION,
         "kind": KIND,
         "devices": devices,
         "containerEdits": {
-            "env": ["NVIDIA_VISIBLE_DEVICES=void", f"SIM_NVML_MACHINE_ID={machine_id()}"],
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": "/dev/null"}],
             "mounts": [
                 mount(library, f"{LIBRARY_DIR}/libnvidia-ml.so.{version}"),
@@ -78,6 +70,8 @@ def specification(nvml):
                 mount("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),
                 # a machine's /sys/module is every container's; a simulated box's is a tmpfs of its own
                 mount("/sys/module", "/sys/module"),
+                # the simulated cards' UUIDs derive from it
+                mount("/etc/machine-id", "/etc/machine-id"),
                 mount(state, "/run/sim-nvml", ["rw", "nosuid", "nodev", "bind"]),
             ],
         },
@@ -121,6 +115,7 @@ def write(path, text):
 
 # Commands
 
+
 def cdi_generate(options):
     try:
         nvml = Nvml()
@@ -142,11 +137,14 @@ def cdi_generate(options):
 
 
 def device_names(path):
-    """Qualified names in a specification file: the names of `devices`, which are all the `name` keys it has."""
+    """Qualified names in a specification file; in YAML, as written here, only devices have a `name`."""
     with open(path) as file:
         text = file.read()
-    kind = re.search(r'^[ "]*kind"?: *"?([\w./-]+)', text, re.MULTILINE)
-    names = re.findall(r'^[ "-]*name"?: *"?([\w.:-]+)', text, re.MULTILINE)
+    if path.endswith(".json"):
+        spec = json.loads(text)
+        return [f"{spec['kind']}={device['name']}" for device in spec["devices"]]
+    kind = re.search(r'^kind: *"?([\w./-]+)', text, re.MULTILINE)
+    names = re.findall(r'^[ -]*name: *"?([\w.:-]+)', text, re.MULTILINE)
     return [f"{kind.group(1)}={name}" for name in names] if kind else []
 
 
@@ -190,13 +188,19 @@ def runtime_configure(options):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="nvidia-ctk", description="simulated stand-in for the NVIDIA Container Toolkit CLI")
-    parser.add_argument("-v", "--version", action="version", version=f"NVIDIA Container Toolkit CLI version {VERSION} (simulated)")
+    parser = argparse.ArgumentParser(
+        prog="nvidia-ctk", description="simulated stand-in for the NVIDIA Container Toolkit CLI"
+    )
+    parser.add_argument(
+        "-v", "--version", action="version", version=f"NVIDIA Container Toolkit CLI version {VERSION} (simulated)"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     cdi = commands.add_parser("cdi", help="CDI specifications").add_subparsers(required=True, metavar="COMMAND")
     generate = cdi.add_parser("generate", help="write the specification of this machine's cards")
-    generate.add_argument("--output", default=os.environ.get("NVIDIA_CTK_CDI_OUTPUT_FILE_PATH", ""), help="default: standard output")
+    generate.add_argument(
+        "--output", default=os.environ.get("NVIDIA_CTK_CDI_OUTPUT_FILE_PATH", ""), help="default: standard output"
+    )
     generate.add_argument("--format", choices=("yaml", "json"), default="yaml")
     generate.set_defaults(run=cdi_generate)
     list_ = cdi.add_parser("list", help="names of the devices that specifications define")
