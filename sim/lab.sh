@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# lab.sh up|site|chat|down: the simulated lab on this machine. `make sim` is up, site, chat.
+#
+#   up     builds what is missing and starts depot and boxes, bare
+#   site   converges them with the site.yml that real boxes get
+#   chat   asks each box for a chat completion
+#   down   removes everything that runs; built images and downloads stay
+#
+# A second lab beside the first, as the tests use it: TANDEM_SIM_LAB=name TANDEM_SIM_NETWORK=10.98.78 (the first three numbers).
+set -euo pipefail
+. "$(dirname "$0")/../scripts/lib.sh"
+cd "$ROOT"
+export PATH=$VENV/bin:$PATH ANSIBLE_CONFIG=$ROOT/ansible.cfg
+inventory=inventory/sim
+started=$SECONDS
+
+phase() { say "[$((SECONDS - started)) s] $*"; }
+
+build() {
+  phase "what the lab is made of: boxes, packages, engine (the first time takes minutes)"
+  sim/box/build.sh "${TANDEM_SIM_SUITE:-trixie}" trixie
+  sim/depot/build.sh
+  sim/packages/build.sh "$CACHE/sim-packages"
+  sim/engine/build.sh
+  sim/engine/model.sh
+  sim/depot/push.sh tandem-sim/vllm-cpu:0.32.0 vllm-cpu:0.32.0
+}
+
+up() {
+  build
+  phase "boxes"
+  TANDEM_SIM_PACKAGES=$CACHE/sim-packages TANDEM_SIM_MODEL=$CACHE/sim-model \
+    ansible-playbook -i "$inventory" sim/playbooks/up.yml
+}
+
+site() {
+  phase "site.yml, as on real boxes"
+  ansible-playbook -i "$inventory" site.yml "$@"
+}
+
+chat() {
+  phase "a chat with each box"
+  ansible-playbook -i "$inventory" playbooks/chat.yml "$@"
+}
+
+down() {
+  ansible-playbook -i "$inventory" sim/playbooks/down.yml
+}
+
+further() {
+  phase "the simulated lab is up"
+  cat <<TEXT
+Look further:
+  ssh -i .cache/sim/sim/id_ed25519 lab@10.98.77.11            a box, as Ansible reaches it
+    sudo journalctl -u vllm-main -f                           its engine
+    sudo tandem-gpu-clocks status                             its clock lock
+  ansible-playbook site.yml -i inventory/sim                  again: changes nothing (needs . .venv/bin/activate)
+  make sim-down                                               removes boxes, depot and network
+TEXT
+}
+
+case ${1:-} in
+  sim) up && site && chat && further ;;
+  up | build | site | chat | down) command=$1; shift; "$command" "$@" ;;
+  *) die "usage: sim/lab.sh sim|up|site|chat|down" ;;
+esac
