@@ -84,7 +84,7 @@ def tear_down(pid_file, nvml, gpus):
 
 
 def daemonize():
-    """Returns in a child with a session of its own: a function that lets the parent end with 0 (else it ends with 1)."""
+    """Returns in a child with a session of its own a function that lets the parent end with 0; else it ends with 1."""
     ready, started = os.pipe()
     if os.fork():
         os.close(started)
