@@ -1,5 +1,4 @@
 #!/usr/bin/python
-# ruff: noqa: EXE001 - Ansible reads the shebang line and never executes this file itself
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module: NVIDIA GPU clock locks and power limits."""
 
@@ -11,10 +10,11 @@ short_description: Lock the clocks of NVIDIA GPUs and limit their power
 description:
   - Locks GPU clocks (and, where wanted, memory clocks), sets the power limit and persistence mode through NVML.
   - NVML can set a clock lock and cannot be asked whether one is in force. What was set is therefore recorded in
-    C(/run/tandem/gpu-clocks.json) together with signs of the driver initialisation in which it was set (boot id, inode of
-    the loaded module, driver version, start of nvidia-persistenced, persistence mode, power limit, energy counter, time
-    suspended), and the record is believed only while none of them has changed and no clock is seen above the lock.
-  - Reports C(changed) when something was not as wished or could not be believed to be, never because a setter was called.
+    C(/run/tandem/gpu-clocks.json) together with signs of the driver initialisation in which it was set (boot id, inode
+    of the loaded module, driver version, start of nvidia-persistenced, persistence mode, power limit, energy counter,
+    time suspended), and the record is believed only while none of them has changed and no clock is seen above the lock.
+  - Reports C(changed) when something was not as wished or could not be believed to be, never because a setter was
+    called.
 requirements:
   - On the managed host the NVIDIA driver with C(libnvidia-ml.so.1), 535 or newer.
   - On the managed host nvidia-ml-py, installed or as C(/usr/local/lib/tandem/pynvml.py).
@@ -31,7 +31,8 @@ options:
   max_mhz:
     description:
       - Highest GPU clock in MHz. Needed with O(state=locked).
-      - A value between two clocks of the card is taken down to the lower one, with a warning, or refused with O(strict_steps).
+      - A value between two clocks of the card is taken down to the lower one, with a warning, or refused with
+        O(strict_steps).
     type: int
   memory_min_mhz:
     description: Lowest memory clock in MHz. Needs O(memory_max_mhz).
@@ -53,8 +54,8 @@ options:
   persistence_mode:
     description:
       - Persistence mode of the driver. nvidia-persistenced should keep it on.
-      - With V(false) the driver forgets lock and power limit when the last program that uses the GPU ends. They are then never
-        believed, and every run reports a change.
+      - With V(false) the driver forgets lock and power limit when the last program that uses the GPU ends. They are
+        then never believed, and every run reports a change.
     type: bool
     default: true
   gpus:
@@ -66,8 +67,8 @@ options:
     type: int
   reapply:
     description:
-      - V(always) calls the setters of the locks in every run. It is the only guard against a foreign C(nvidia-smi -rgc), does no
-        harm to a running program, and does not count as a change.
+      - V(always) calls the setters of the locks in every run. It is the only guard against a foreign
+        C(nvidia-smi -rgc), does no harm to a running program, and does not count as a change.
       - V(on_drift) calls them only when the lock is not believed to be in force.
     type: str
     choices: [always, on_drift]
@@ -78,13 +79,14 @@ options:
     default: false
   persistent:
     description:
-      - Whether to make this the box's desired state in C(/etc/tandem/gpu-clocks.json), which the boot unit and the check timer
-        (role gpu_clocks) put in force.
+      - Whether to make this the box's desired state in C(/etc/tandem/gpu-clocks.json), which the boot unit and the check
+        timer (role gpu_clocks) put in force.
       - With V(false) the wish lasts until the next of them runs; a warning says so when the desired state is another.
     type: bool
     default: false
   wait_seconds:
-    description: How long the boot unit waits for driver and O(expected_gpus). Goes into the desired state with O(persistent).
+    description:
+      - How long the boot unit waits for driver and O(expected_gpus). Goes into the desired state with O(persistent).
     type: int
     default: 60
   timeout:
@@ -96,9 +98,9 @@ attributes:
     description: Writes nothing and calls no setter; predicts actions and changes.
     support: full
     details:
-      - Where driver, library or nvidia-ml-py are not there yet, a change is predicted with a warning instead of a failure.
+      - Where driver, library or nvidia-ml-py are not there yet, a change is predicted with a warning, not a failure.
   diff_mode:
-    description: Shows persistence mode, power limit, clock locks and the desired state before and after, and the evidence.
+    description: Shows persistence mode, power limit, clock locks, the desired state, and the evidence.
     support: full
   idempotent:
     description: A second run changes nothing.
@@ -157,8 +159,8 @@ gpus:
     belief:
       description:
         - What the run believed about the lock when it came.
-        - C(no_record) nothing of this boot says what was set; C(stale) a sign shows that the initialisation in which it was set
-          has ended; C(contradicted) the clock runs above the lock; C(confirmed) none of these.
+        - C(no_record) nothing of this boot says what was set; C(stale) a sign shows that the initialisation in which
+          it was set has ended; C(contradicted) the clock runs above the lock; C(confirmed) none of these.
       type: str
       sample: confirmed
     evidence:
@@ -166,7 +168,9 @@ gpus:
       type: list
       elements: str
     before:
-      description: C(persistence_mode), C(power_limit_w), C(gpu_lock) and C(memory_lock) as found. A lock not believed is C(unknown).
+      description:
+        - C(persistence_mode), C(power_limit_w), C(gpu_lock) and C(memory_lock) as found. A lock not believed is
+          C(unknown).
       type: dict
       sample: {persistence_mode: true, power_limit_w: 450.0, gpu_lock: unknown, memory_lock: unknown}
     after:
@@ -254,9 +258,7 @@ def main():
     )
     params = module.params
     try:
-        wish = Wish.parse(
-            {name: value for name, value in params.items() if name not in CONTROLS}
-        )
+        wish = Wish.parse({name: value for name, value in params.items() if name not in CONTROLS})
     except WishError as exc:
         module.fail_json(msg=str(exc), errors=exc.problems)
     if params["timeout"] < 1:
@@ -275,9 +277,7 @@ def main():
     except Fault as exc:
         module.fail_json(msg=str(exc))
     except OSError as exc:
-        module.fail_json(
-            msg=f"{exc.filename}: {exc.strerror}: run with become: true, or as root"
-        )
+        module.fail_json(msg=f"{exc.filename}: {exc.strerror}: run with become: true, or as root")
 
     for warning in result.pop("warnings"):
         module.warn(warning)
@@ -325,13 +325,11 @@ def _desired_state(module, wish, diff):
         "memory_max_mhz",
         "power_limit_w",
     )
-    others = [
-        name for name in settings if now is not None and now.get(name) != wanted[name]
-    ]
+    others = [name for name in settings if now is not None and now.get(name) != wanted[name]]
     if others:
         module.warn(
-            f"the box's desired state ({path}) has another {', '.join(others)} and is put in force again by the check timer "
-            "and at every engine start: use persistent: true to change it"
+            f"the box's desired state ({path}) has another {', '.join(others)} and is put in force again by the check "
+            "timer and at every engine start: use persistent: true to change it"
         )
     return False
 
@@ -340,11 +338,7 @@ def _diff(gpus):
     diff = []
     for gpu in gpus:
         before = {**gpu["before"], "belief": gpu["belief"], "evidence": gpu["evidence"]}
-        after = (
-            {**gpu["after"], "belief": "confirmed", "evidence": gpu["evidence"]}
-            if gpu["changes"]
-            else before
-        )
+        after = {**gpu["after"], "belief": "confirmed", "evidence": gpu["evidence"]} if gpu["changes"] else before
         diff.append(
             {
                 "before_header": label(gpu),

@@ -1,5 +1,4 @@
 #!/usr/bin/python
-# ruff: noqa: EXE001 - Ansible reads the shebang line and never executes this file itself
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module: what the NVIDIA driver and GPUs of a box are and do."""
 
@@ -12,7 +11,8 @@ description:
   - Asks NVML for driver, library and CUDA versions and for every GPU, in one call to the box.
   - A box without a driver is no failure. It answers RV(gpu_info.available=false) and the reason.
 requirements:
-  - On the managed host nvidia-ml-py, installed or as C(/usr/local/lib/tandem/pynvml.py), and the driver, for more than the reason.
+  - For more than the reason, on the managed host the driver, and nvidia-ml-py, installed or as
+    C(/usr/local/lib/tandem/pynvml.py).
 options:
   sample_seconds:
     description: How long to watch clocks and power of every GPU. V(0) does not.
@@ -85,7 +85,7 @@ gpu_info:
       description: Version of the kernel module on disk, which the next load would load.
       type: str
     reboot_needed:
-      description: Whether a reboot, or reloading the module, is needed because what is loaded differs from what is installed.
+      description: Whether a reboot, or reloading the module, is needed. What is loaded differs from what is installed.
       type: bool
     reboot_reason:
       description: Why.
@@ -183,8 +183,8 @@ gpu_info:
           elements: dict
         samples:
           description:
-            - With O(sample_seconds) what was seen. C(count) samples, C(busy) of them while the GPU worked; C(sm_mhz_min),
-              C(sm_mhz_max) and C(event_reasons) of the busy ones; C(power_max_w) of all.
+            - With O(sample_seconds) what was seen. C(count) samples, C(busy) of them while the GPU worked;
+              C(sm_mhz_min), C(sm_mhz_max) and C(event_reasons) of the busy ones; C(power_max_w) of all.
           type: dict
 """
 
@@ -204,18 +204,10 @@ def main():
         supports_check_mode=True,
     )
     params = module.params
-    if (
-        params["sample_seconds"] < 0
-        or params["sample_interval"] <= 0
-        or params["timeout"] < 1
-    ):
-        module.fail_json(
-            msg="sample_seconds must be 0 or more, sample_interval above 0, timeout at least 1"
-        )
+    if params["sample_seconds"] < 0 or params["sample_interval"] <= 0 or params["timeout"] < 1:
+        module.fail_json(msg="sample_seconds must be 0 or more, sample_interval above 0, timeout at least 1")
     try:
-        info = gather(
-            params["timeout"], params["sample_seconds"], params["sample_interval"]
-        )
+        info = gather(params["timeout"], params["sample_seconds"], params["sample_interval"])
     except Fault as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, gpu_info=info)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass
 
 from .tandem_gpu_nvml import (
     FUNCTION_NOT_FOUND,
@@ -29,6 +30,7 @@ from .tandem_gpu_nvml import (
     load_pynvml,
 )
 from .tandem_gpu_record import Record
+from .tandem_gpu_wish import Wish
 
 SAMPLES = 3
 SAMPLE_GAP_S = 0.02
@@ -48,41 +50,31 @@ def label(gpu):
 
 
 def select(nvml, wish):
-    """The wished GPUs as (handle, None), or (None, sentence) for each that cannot be had."""
+    """The wished GPUs as (name, handle, None), or (name, None, sentence) for each that cannot be had."""
     count = nvml("nvmlDeviceGetCount")
     found = []
-    for name in (
-        [str(index) for index in range(count)] if "all" in wish.gpus else wish.gpus
-    ):
+    for name in [str(index) for index in range(count)] if "all" in wish.gpus else wish.gpus:
         try:
-            if name.isdigit() and int(name) >= count:
-                found.append(
-                    (
-                        None,
-                        f"gpus names index {name}, and the driver sees {count} GPU(s): count from 0",
-                    )
-                )
-            elif name.isdigit():
-                found.append((nvml("nvmlDeviceGetHandleByIndex", int(name)), None))
+            if not name.isdigit():
+                found.append((name, nvml("nvmlDeviceGetHandleByUUID", name), None))
+            elif int(name) < count:
+                found.append((name, nvml("nvmlDeviceGetHandleByIndex", int(name)), None))
             else:
-                found.append((nvml("nvmlDeviceGetHandleByUUID", name), None))
+                sentence = f"gpus names index {name}, and the driver sees {count} GPU(s): indexes count from 0"
+                found.append((name, None, sentence))
         except NvmlCallError as exc:
+            sentence = f"GPU {name}: {exc}"
             if exc.code == NOT_FOUND and not name.isdigit():
                 present = ", ".join(_uuids(nvml, count)) or "none"
-                found.append(
-                    (
-                        None,
-                        f"gpus names {name}, which is not in this box: present are {present}",
-                    )
-                )
-            else:
-                found.append((None, f"GPU {name}: {exc}"))
-    if wish.expected_gpus is not None and count < wish.expected_gpus:
+                sentence = f"gpus names {name}, which is not in this box: present are {present}"
+            found.append((name, None, sentence))
+    least = 1 if wish.expected_gpus is None and not found else wish.expected_gpus
+    if least is not None and count < least:
         sentence = (
-            f"the driver sees {count} GPU(s) and expected_gpus is {wish.expected_gpus}: look for the missing card "
-            "with `lspci -d 10de:` and for Xid 79 in `dmesg`, or correct expected_gpus"
+            f"the driver sees {count} GPU(s), and at least {least} must be there (expected_gpus): look for the missing "
+            "card with `lspci -d 10de:` and for Xid 79 in `dmesg`, or correct expected_gpus"
         )
-        found.append((None, sentence))
+        found.append(("all", None, sentence))
     return found
 
 
@@ -100,26 +92,17 @@ def observe(nvml, handle, sleep=time.sleep):
     Raises NvmlCallError when what no decision can do without is unreadable.
     """
     limits = nvml.optional("nvmlDeviceGetPowerManagementLimitConstraints", handle)
-    memory_mhz = sorted(
-        nvml.optional("nvmlDeviceGetSupportedMemoryClocks", handle) or []
-    )
+    memory_mhz = sorted(nvml.optional("nvmlDeviceGetSupportedMemoryClocks", handle) or [])
     graphics_mhz = []
     if memory_mhz:
-        graphics_mhz = sorted(
-            nvml.optional(
-                "nvmlDeviceGetSupportedGraphicsClocks", handle, memory_mhz[-1]
-            )
-            or []
-        )
+        graphics_mhz = sorted(nvml.optional("nvmlDeviceGetSupportedGraphicsClocks", handle, memory_mhz[-1]) or [])
     return {
         "index": nvml("nvmlDeviceGetIndex", handle),
         "uuid": nvml("nvmlDeviceGetUUID", handle),
         "name": nvml("nvmlDeviceGetName", handle),
         "persistence_mode": bool(nvml("nvmlDeviceGetPersistenceMode", handle)),
         "power_limit_mw": nvml.optional("nvmlDeviceGetPowerManagementLimit", handle),
-        "power_default_mw": nvml.optional(
-            "nvmlDeviceGetPowerManagementDefaultLimit", handle
-        ),
+        "power_default_mw": nvml.optional("nvmlDeviceGetPowerManagementDefaultLimit", handle),
         "power_min_mw": limits[0] if limits else None,
         "power_max_mw": limits[1] if limits else None,
         "power_draw_mw": nvml.optional("nvmlDeviceGetPowerUsage", handle),
@@ -151,17 +134,16 @@ def step_mhz(gpu):
 def smallest_step(clocks):
     """The smallest distance between two of the sorted clocks, or None."""
     # itertools.pairwise is newer than the Python of the boxes.
-    return min((b - a for a, b in zip(clocks, clocks[1:]) if b > a), default=None)  # noqa: RUF007
+    return min((b - a for a, b in zip(clocks, clocks[1:]) if b > a), default=None)  # noqa: B905, RUF007
 
 
 # --- believe -----------------------------------------------------------------------------------------------------
 
 
-def evidence_of(host_evidence, driver_version, gpu):
-    """The signs of the current initialisation that go into the record. Plain JSON."""
+def evidence_of(signs, gpu):
+    """The signs of the current initialisation that go into the record: the box's and the GPU's. Plain JSON."""
     return {
-        **host_evidence,
-        "driver_version": driver_version,
+        **signs,
         "persistence_mode": gpu["persistence_mode"],
         "power_limit_mw": gpu["power_limit_mw"],
         "energy_mj": gpu["energy_mj"],
@@ -231,31 +213,8 @@ def fit(wish, gpu):
         "power_limit_mw": None,
         "persistence_mode": wish.persistence_mode,
     }
-    clocks = gpu["graphics_mhz"]
-    if wish.gpu_lock and clocks:
-        outside = [
-            f"{label(gpu)} takes {clocks[0]} to {clocks[-1]} MHz in steps of {step_mhz(gpu)}: {name} ({value}) is outside"
-            for name, value in (("min_mhz", wish.min_mhz), ("max_mhz", wish.max_mhz))
-            if not (
-                clocks[0] <= value <= clocks[-1] or (name == "min_mhz" and value == 0)
-            )
-        ]
-        problems += outside
-        if not outside:
-            target["gpu_lock"] = [
-                value and _grid_floor(value, clocks) for value in wish.gpu_lock
-            ]
-            for name, asked, taken in zip(
-                ("min_mhz", "max_mhz"), wish.gpu_lock, target["gpu_lock"]
-            ):
-                if asked != taken:
-                    sentence = f"{label(gpu)}: {name} ({asked}) is not one of its clocks, the next below is {taken}"
-                    if wish.strict_steps:
-                        problems.append(
-                            f"{sentence}: give that, or set strict_steps to false"
-                        )
-                    else:
-                        warnings.append(f"{sentence}, which is what is set")
+    if wish.gpu_lock and gpu["graphics_mhz"]:
+        target["gpu_lock"], problems, warnings = _lock_target(wish, gpu)
     memory = gpu["memory_mhz"]
     if wish.memory_lock and memory:
         for name, value in (
@@ -272,9 +231,28 @@ def fit(wish, gpu):
     return target, problems, warnings
 
 
-def _grid_floor(mhz, clocks):
-    # Down, never up: the maximum is there to keep the box alive.
-    return max(clock for clock in clocks if clock <= mhz)
+def _lock_target(wish, gpu):
+    """([min, max] on the card's grid, problems, warnings)."""
+    lock, problems, warnings = [], [], []
+    clocks = gpu["graphics_mhz"]
+    for name, mhz in (("min_mhz", wish.min_mhz), ("max_mhz", wish.max_mhz)):
+        if name == "min_mhz" and mhz == 0:
+            lock.append(0)
+            continue
+        if not clocks[0] <= mhz <= clocks[-1]:
+            span = f"{clocks[0]} to {clocks[-1]} MHz in steps of {step_mhz(gpu)}"
+            problems.append(f"{label(gpu)} takes clocks of {span}: {name} ({mhz}) is outside")
+            continue
+        # Down, never up: the maximum is there to keep the box alive.
+        below = max(clock for clock in clocks if clock <= mhz)
+        lock.append(below)
+        if below != mhz:
+            sentence = f"{label(gpu)}: {name} ({mhz}) is not one of its clocks, the next below is {below}"
+            if wish.strict_steps:
+                problems.append(f"{sentence}: give that, or set strict_steps to false")
+            else:
+                warnings.append(f"{sentence}, which is what is set")
+    return lock, problems, warnings
 
 
 def _power_target(watts, gpu):
@@ -314,9 +292,7 @@ def plan(target, gpu, entry, belief, reapply="always"):
         changes.append({"setting": setting, "before": before, "after": after})
 
     if gpu["persistence_mode"] != target["persistence_mode"]:
-        actions.append(
-            ["nvmlDeviceSetPersistenceMode", int(target["persistence_mode"])]
-        )
+        actions.append(["nvmlDeviceSetPersistenceMode", int(target["persistence_mode"])])
         change(
             "persistence_mode",
             _on_off(gpu["persistence_mode"]),
@@ -347,11 +323,7 @@ def plan(target, gpu, entry, belief, reapply="always"):
 
 def _memory_is_ours(target, recorded):
     # Without a memory wish memory clocks are left alone, except that a lock of ours is taken back.
-    return bool(
-        target["memory_lock"]
-        or recorded.get("memory_lock")
-        or target["gpu_lock"] is None
-    )
+    return bool(target["memory_lock"] or recorded.get("memory_lock") or target["gpu_lock"] is None)
 
 
 def _on_off(flag):
@@ -366,38 +338,30 @@ def show_lock(lock):
 # --- apply and read back -----------------------------------------------------------------------------------------
 
 
-def apply(nvml, handle, gpu, wish, target, actions, sleep=time.sleep):
-    """Carry out `actions`, read back what can be read, and return (gpu as read back, errors, warnings)."""
-    errors, warnings = [], []
+def apply(nvml, handle, gpu, actions, memory_required=False):
+    """Call the setters. Returns (errors, warnings, memory_supported)."""
+    errors, warnings, memory_supported = [], [], True
     for name, *arguments in actions:
         try:
             nvml(name, handle, *arguments)
         except NvmlCallError as exc:
-            if "MemoryLockedClocks" in name and exc.code in (
-                NOT_SUPPORTED,
-                FUNCTION_NOT_FOUND,
-            ):
-                if name.startswith("nvmlDeviceReset"):
-                    continue
-                gpu = {**gpu, "memory_unsupported": True}
-                sentence = (
-                    f"{label(gpu)} cannot lock its memory clock: {explain(exc.code)}"
-                )
-                (errors if wish.memory_required else warnings).append(sentence)
+            if "MemoryLockedClocks" in name and exc.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+                memory_supported = False
+                # A card that knows no memory lock has none to be reset.
+                if name.startswith("nvmlDeviceSet"):
+                    sentence = f"{label(gpu)} cannot lock its memory clock: {explain(exc.code)}"
+                    (errors if memory_required else warnings).append(sentence)
                 continue
             shown = ", ".join(str(argument) for argument in arguments)
             errors.append(f"{label(gpu)}: {name}({shown}) failed: {explain(exc.code)}")
             if exc.code in GPU_GONE:
-                return gpu, errors, warnings
-    try:
-        return _read_back(nvml, handle, gpu, target, errors, sleep), errors, warnings
-    except NvmlCallError as exc:
-        errors.append(f"{label(gpu)}: reading back failed: {exc}")
-        return gpu, errors, warnings
+                break
+    return errors, warnings, memory_supported
 
 
-def _read_back(nvml, handle, gpu, target, errors, sleep):
-    after = dict(gpu)
+def read_back(nvml, handle, gpu, target, sleep=time.sleep):
+    """(gpu with what reads otherwise now, errors): whether what was set is there, as far as it can be read."""
+    after, errors = dict(gpu), []
     after["persistence_mode"] = bool(nvml("nvmlDeviceGetPersistenceMode", handle))
     after["power_limit_mw"] = nvml.optional("nvmlDeviceGetPowerManagementLimit", handle)
     if after["persistence_mode"] != target["persistence_mode"]:
@@ -406,24 +370,22 @@ def _read_back(nvml, handle, gpu, target, errors, sleep):
             f"{_on_off(after['persistence_mode'])}: see `systemctl status nvidia-persistenced` and its options"
         )
     wanted = target["power_limit_mw"]
-    if (
-        wanted is not None
-        and abs(after["power_limit_mw"] - wanted) >= POWER_TOLERANCE_MW
-    ):
+    if wanted is not None and abs(after["power_limit_mw"] - wanted) >= POWER_TOLERANCE_MW:
         errors.append(
             f"{label(gpu)}: the power limit was set to {wanted / 1000:g} W and reads "
             f"{after['power_limit_mw'] / 1000:g} W: stop what else sets it (nvidia-smi -pl, another tuning service)"
         )
     lock = target["gpu_lock"]
-    if lock and gpu["sm_mhz"] and gpu["sm_mhz"][-1] > lock[1] + step_mhz(gpu):
-        after["sm_mhz"] = _settle(nvml, handle, lock[1] + step_mhz(gpu), sleep)
-        if after["sm_mhz"] and after["sm_mhz"][-1] > lock[1] + step_mhz(gpu):
+    ceiling = lock[1] + step_mhz(gpu) if lock else None
+    if lock and gpu["sm_mhz"] and gpu["sm_mhz"][-1] > ceiling:
+        after["sm_mhz"] = _settle(nvml, handle, ceiling, sleep)
+        if after["sm_mhz"] and after["sm_mhz"][-1] > ceiling:
             errors.append(
                 f"{label(gpu)}: the lock {show_lock(lock)} was accepted and the SM clock still runs at "
                 f"{after['sm_mhz'][-1]} MHz: the driver does not hold it (NVIDIA/open-gpu-kernel-modules#1314); "
                 "stop the load, then try another driver release or a power limit"
             )
-    return after
+    return after, errors
 
 
 def _settle(nvml, handle, ceiling, sleep):
@@ -444,7 +406,7 @@ def _settle(nvml, handle, ceiling, sleep):
 
 
 def run(wish, reapply="always", check=False, timeout=30.0):
-    """converge() on this box, in a child process that a hung driver cannot hold. Raises Fault and its kinds."""
+    """Convergence.run() on this box, in a child process that a hung driver cannot hold. Raises Fault and its kinds."""
 
     def work(progress):
         host = Host()
@@ -453,141 +415,128 @@ def run(wish, reapply="always", check=False, timeout=30.0):
             if not check:
                 stack.enter_context(record.locked(timeout / 3))
             nvml = stack.enter_context(Nvml(load_pynvml(), progress))
-            return converge(nvml, host, record, wish, reapply, check)
+            return Convergence(nvml, host, record, wish, reapply, check).run()
 
     return guarded(work, timeout)
 
 
-def converge(nvml, host, record, wish, reapply="always", check=False, sleep=time.sleep):
-    """Bring every wished GPU to the wish; with `check` only tell what would be done.
+@dataclass
+class Convergence:
+    """One run that brings every wished GPU to the wish or, with `check`, tells what would be done.
 
-    Inside an NVML session; unless `check`, inside `record.locked()`. Returns plain data:
-    {changed, driver_version, gpus_seen, gpus: [...], errors: [...], warnings: [...]}. Faults are collected: a GPU that fails
-    does not keep the others from being done.
+    Inside an NVML session; unless `check`, inside `record.locked()`.
     """
-    # Before any setter: were a sign to change while we work, the record must carry the older one.
-    host_evidence = host.evidence()
-    driver_version = nvml("nvmlSystemGetDriverVersion")
-    entries = record.entries()
-    result = {
-        "changed": False,
-        "driver_version": driver_version,
-        "gpus_seen": nvml("nvmlDeviceGetCount"),
-        "gpus": [],
-        "errors": [],
-        "warnings": [],
-    }
-    if not wish.persistence_mode:
-        result["warnings"].append(
-            "persistence_mode is false: the driver drops lock and power limit when the last program that uses the GPU "
-            "ends, so they are never believed and every run reports a change"
-        )
-    elif host_evidence["persistenced"] is None:
-        result["warnings"].append(
-            "nvidia-persistenced is not running: persistence mode is then the driver's own, which NVIDIA deprecates; "
-            "enable nvidia-persistenced.service"
-        )
-    for handle, sentence in select(nvml, wish):
-        if handle is None:
-            result["errors"].append(sentence)
-            continue
-        try:
-            report = _converge_one(
-                nvml,
-                handle,
-                record,
-                wish,
-                reapply,
-                check,
-                sleep,
-                host_evidence,
-                driver_version,
-                entries,
-            )
-        except NvmlCallError as exc:
-            result["errors"].append(f"{_name(nvml, handle)}: {exc}")
-            continue
-        result["gpus"].append(report)
-        result["errors"] += report["errors"]
-        result["warnings"] += report.pop("warnings")
-        result["changed"] = result["changed"] or bool(report["changes"])
-    return result
 
+    nvml: Nvml
+    host: Host
+    record: Record
+    wish: Wish
+    reapply: str = "always"
+    check: bool = False
+    sleep: object = time.sleep
 
-def _name(nvml, handle):
-    try:
-        return f"GPU {nvml('nvmlDeviceGetIndex', handle)}"
-    except NvmlCallError:
-        return "a GPU"
+    def run(self):
+        """{changed, driver_version, gpus_seen, gpus: [...], errors: [...], warnings: [...]}, plain data.
 
-
-def _converge_one(
-    nvml,
-    handle,
-    record,
-    wish,
-    reapply,
-    check,
-    sleep,
-    host_evidence,
-    driver_version,
-    entries,
-):
-    gpu = observe(nvml, handle, sleep)
-    entry = entries.get(gpu["uuid"])
-    now = evidence_of(host_evidence, driver_version, gpu)
-    belief, evidence = believe(entry, now, gpu["sm_mhz"], step_mhz(gpu))
-    target, errors, warnings = fit(wish, gpu)
-    actions, changes = ([], []) if errors else plan(target, gpu, entry, belief, reapply)
-    before = _state_of(gpu, target, entry, belief)
-    after = gpu
-    if actions and not check:
-        set_now = {"gpu_lock": target["gpu_lock"], "memory_lock": target["memory_lock"]}
-        if entry is not None and entry["wish"] != set_now:
-            # Forget before the first setter: cut short in between, the old entry would be believed and untrue.
-            record.update({gpu["uuid"]: None})
-        after, errors, more = apply(nvml, handle, gpu, wish, target, actions, sleep)
-        warnings += more
-        fresh = {
-            "wish": set_now,
-            "memory_supported": not after.get("memory_unsupported"),
-            "evidence": evidence_of(host_evidence, driver_version, after),
+        Faults are collected: a GPU that fails does not keep the others from being done.
+        """
+        # Before any setter: were a sign to change while we work, the record must carry the older one.
+        self.signs = {**self.host.evidence(), "driver_version": self.nvml("nvmlSystemGetDriverVersion")}
+        self.entries = self.record.entries()
+        result = {
+            "changed": False,
+            "driver_version": self.signs["driver_version"],
+            "gpus_seen": self.nvml("nvmlDeviceGetCount"),
+            "gpus": [],
+            "errors": [],
+            "warnings": list(self._persistence_warnings()),
         }
-        record.update({gpu["uuid"]: None if errors else fresh})
-    return {
-        "index": gpu["index"],
-        "uuid": gpu["uuid"],
-        "name": gpu["name"],
-        "belief": belief,
-        "evidence": evidence,
-        "before": before,
-        "after": _state_after(before, after, target, changes, errors),
-        "actions": [_show_call(action) for action in actions],
-        "changes": changes,
-        "sm_mhz": max(after["sm_mhz"], default=None),
-        "power_draw_w": _watts(after["power_draw_mw"]),
-        "errors": errors,
-        "warnings": warnings,
-    }
+        for name, handle, sentence in select(self.nvml, self.wish):
+            if handle is None:
+                result["errors"].append(sentence)
+                continue
+            try:
+                report = self._one(handle)
+            except NvmlCallError as exc:
+                result["errors"].append(f"GPU {name}: {exc}")
+                continue
+            result["gpus"].append(report)
+            result["errors"] += report["errors"]
+            result["warnings"] += report.pop("warnings")
+            result["changed"] = result["changed"] or bool(report["changes"])
+        return result
+
+    def _persistence_warnings(self):
+        if not self.wish.persistence_mode:
+            yield (
+                "persistence_mode is false: the driver drops lock and power limit when the last program that uses the "
+                "GPU ends, so they are never believed and every run reports a change"
+            )
+        elif self.signs["persistenced"] is None:
+            yield (
+                "nvidia-persistenced is not running: persistence mode is then the driver's own, which NVIDIA "
+                "deprecates; enable nvidia-persistenced.service"
+            )
+
+    def _one(self, handle):
+        gpu = observe(self.nvml, handle, self.sleep)
+        entry = self.entries.get(gpu["uuid"])
+        belief, evidence = believe(entry, evidence_of(self.signs, gpu), gpu["sm_mhz"], step_mhz(gpu))
+        target, errors, warnings = fit(self.wish, gpu)
+        actions, changes = ([], []) if errors else plan(target, gpu, entry, belief, self.reapply)
+        before = _state_of(gpu, target, entry, belief)
+        memory_supported = entry is None or entry["memory_supported"]
+        after = gpu
+        if actions and not self.check:
+            after, errors, more, memory_supported = self._put_in_force(handle, gpu, entry, target, actions)
+            warnings += more
+        return {
+            "index": gpu["index"],
+            "uuid": gpu["uuid"],
+            "name": gpu["name"],
+            "belief": belief,
+            "evidence": evidence,
+            "before": before,
+            "after": _state_after(before, target, changes, errors, memory_supported),
+            "actions": [_show_call(action) for action in actions],
+            "changes": changes,
+            "sm_mhz": max(after["sm_mhz"], default=None),
+            "power_draw_w": _watts(after["power_draw_mw"]),
+            "errors": errors,
+            "warnings": warnings,
+        }
+
+    def _put_in_force(self, handle, gpu, entry, target, actions):
+        """Apply, read back, and record: (gpu as read back, errors, warnings, memory_supported)."""
+        locks = {"gpu_lock": target["gpu_lock"], "memory_lock": target["memory_lock"]}
+        if entry is not None and entry["wish"] != locks:
+            # Forget before the first setter: cut short in between, the old entry would be believed and untrue.
+            self.record.update({gpu["uuid"]: None})
+        errors, warnings, memory_supported = apply(self.nvml, handle, gpu, actions, self.wish.memory_required)
+        after = gpu
+        try:
+            after, unlike = read_back(self.nvml, handle, gpu, target, self.sleep)
+            errors += unlike
+        except NvmlCallError as exc:
+            errors.append(f"{label(gpu)}: reading back failed: {exc}")
+        fresh = {"wish": locks, "memory_supported": memory_supported, "evidence": evidence_of(self.signs, after)}
+        self.record.update({gpu["uuid"]: None if errors else fresh})
+        return after, errors, warnings, memory_supported
 
 
 def _state_of(gpu, target, entry, belief):
     recorded = entry["wish"] if entry else {}
-    locks = {name: "unknown" for name in ("gpu_lock", "memory_lock")}
+    locks = dict.fromkeys(("gpu_lock", "memory_lock"), "unknown")
     if belief == "confirmed":
         locks = {name: show_lock(recorded[name]) for name in locks}
-        if not entry.get("memory_supported", True):
+        if recorded["memory_lock"] and not entry["memory_supported"]:
             locks["memory_lock"] = "not supported"
     if not _memory_is_ours(target, recorded):
         locks["memory_lock"] = "left alone"
-    return {
-        "persistence_mode": gpu["persistence_mode"],
-        "power_limit_w": _watts(gpu["power_limit_mw"]),
-        **locks,
-    }
+    return {"persistence_mode": gpu["persistence_mode"], "power_limit_w": _watts(gpu["power_limit_mw"]), **locks}
 
 
-def _state_after(before, gpu, target, changes, errors):
+def _state_after(before, target, changes, errors, memory_supported):
     if errors:
         return {**before, "gpu_lock": "unknown", "memory_lock": "unknown"}
     after = dict(before)
@@ -598,7 +547,7 @@ def _state_after(before, gpu, target, changes, errors):
             after["persistence_mode"] = target["persistence_mode"]
         else:
             after[item["setting"]] = item["after"]
-    if gpu.get("memory_unsupported"):
+    if target["memory_lock"] and not memory_supported:
         after["memory_lock"] = "not supported"
     return after
 

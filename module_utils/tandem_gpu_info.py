@@ -77,9 +77,7 @@ def gather(timeout=30.0, sample_seconds=0.0, sample_interval=0.1):
 
 def installed_module_version():
     """Version of the nvidia module that a reload would load (`modinfo`), or None."""
-    program = shutil.which(
-        "modinfo", path="/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
-    )
+    program = shutil.which("modinfo", path="/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
     if program is None:
         return None
     done = subprocess.run(
@@ -104,7 +102,8 @@ def reboot_needed(info):
         return True, f"reboot needed: {info['reason']}"
     if installed and not loaded and info["nvml_code"] not in (None, LIBRARY_NOT_FOUND):
         return True, (
-            f"nvidia module {installed} is installed and none is loaded: `modprobe nvidia`, or reboot when nouveau holds the cards"
+            f"nvidia module {installed} is installed and none is loaded: `modprobe nvidia`, or reboot when nouveau "
+            "holds the cards"
         )
     return False, None
 
@@ -121,16 +120,14 @@ def describe(nvml):
     }
     for index in range(nvml("nvmlDeviceGetCount")):
         try:
-            result["gpus"].append(
-                describe_gpu(nvml, nvml("nvmlDeviceGetHandleByIndex", index), index)
-            )
+            result["gpus"].append(describe_gpu(nvml, nvml("nvmlDeviceGetHandleByIndex", index), index))
         except NvmlCallError as exc:
             result["errors"].append(f"GPU {index}: {exc}")
     return result
 
 
 def describe_gpu(nvml, handle, index):
-    """One GPU. Memory in MiB, power in W, clocks in MHz, temperature in degrees Celsius; None where it does not tell."""
+    """One GPU. Memory in MiB, power in W, clocks in MHz, temperature in Celsius; None where it does not tell."""
 
     def ask(name, *arguments):
         return nvml.optional(name, handle, *arguments)
@@ -148,9 +145,7 @@ def describe_gpu(nvml, handle, index):
         "name": nvml("nvmlDeviceGetName", handle),
         "pci_bus_id": _text(pci.busId),
         "pci_device_id": f"0x{pci.pciDeviceId:08X}",
-        "compute_capability": None
-        if capability is None
-        else f"{capability[0]}.{capability[1]}",
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "memory_total_mib": memory.total // MIB,
         "memory_used_mib": memory.used // MIB,
         "display_active": None if display is None else bool(display),
@@ -158,9 +153,7 @@ def describe_gpu(nvml, handle, index):
         "persistence_mode": bool(nvml("nvmlDeviceGetPersistenceMode", handle)),
         "power_limit_w": _thousandth(ask("nvmlDeviceGetPowerManagementLimit")),
         "power_enforced_limit_w": _thousandth(ask("nvmlDeviceGetEnforcedPowerLimit")),
-        "power_default_limit_w": _thousandth(
-            ask("nvmlDeviceGetPowerManagementDefaultLimit")
-        ),
+        "power_default_limit_w": _thousandth(ask("nvmlDeviceGetPowerManagementDefaultLimit")),
         "power_min_limit_w": _thousandth(limits and limits[0]),
         "power_max_limit_w": _thousandth(limits and limits[1]),
         "power_draw_w": _thousandth(ask("nvmlDeviceGetPowerUsage")),
@@ -190,14 +183,7 @@ def _thousandth(value):
 def supported_clocks(nvml, handle):
     """Memory clocks, and the graphics clocks at the highest of them as {min, max, step}, in MHz."""
     memory = sorted(nvml.optional("nvmlDeviceGetSupportedMemoryClocks", handle) or [])
-    graphics = (
-        sorted(
-            nvml.optional("nvmlDeviceGetSupportedGraphicsClocks", handle, memory[-1])
-            or []
-        )
-        if memory
-        else []
-    )
+    graphics = sorted(nvml.optional("nvmlDeviceGetSupportedGraphicsClocks", handle, memory[-1]) or []) if memory else []
     return {
         "memory_mhz": memory,
         "graphics_min_mhz": graphics[0] if graphics else None,
@@ -212,11 +198,7 @@ def event_reasons(nvml, handle):
     if mask is None:
         # Before driver 535 the same call had another name.
         mask = nvml.optional("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    return (
-        None
-        if mask is None
-        else [name for bit, name in EVENT_REASONS.items() if mask & bit]
-    )
+    return None if mask is None else [name for bit, name in EVENT_REASONS.items() if mask & bit]
 
 
 def processes(nvml, handle):
@@ -251,10 +233,7 @@ def sample(nvml, seconds, interval, clock=time.monotonic, sleep=time.sleep):
     watched = {}
     if seconds <= 0:
         return watched
-    handles = [
-        nvml("nvmlDeviceGetHandleByIndex", index)
-        for index in range(nvml("nvmlDeviceGetCount"))
-    ]
+    handles = [nvml("nvmlDeviceGetHandleByIndex", index) for index in range(nvml("nvmlDeviceGetCount"))]
     for handle in handles:
         watched[nvml("nvmlDeviceGetUUID", handle)] = (handle, [], [], set())
     end = clock() + seconds

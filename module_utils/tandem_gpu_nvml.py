@@ -7,6 +7,7 @@ No Ansible in here: the same file runs inside the modules `gpu_clocks` and `gpu_
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -28,9 +29,7 @@ GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 
 # After one of these the other settings of the same GPU would fail alike: one sentence is enough.
-GPU_GONE = frozenset(
-    (1, NO_PERMISSION, DRIVER_NOT_LOADED, 10, GPU_IS_LOST, 16, 17, VERSION_MISMATCH, 28)
-)
+GPU_GONE = frozenset((1, NO_PERMISSION, DRIVER_NOT_LOADED, 10, GPU_IS_LOST, 16, 17, VERSION_MISMATCH, 28))
 
 # NVML's return codes (nvml.h, nvmlReturn_t): what it means here, and the way out.
 _CODES = {
@@ -127,9 +126,7 @@ _CODES = {
 
 def explain(code):
     """What an NVML return code means and what to do, as one sentence without a full stop."""
-    meaning, way_out = _CODES.get(
-        code, ("NVML failed with an undocumented code", "look at `dmesg`, then reboot")
-    )
+    meaning, way_out = _CODES.get(code, ("NVML failed with an undocumented code", "look at `dmesg`, then reboot"))
     return f"{meaning} (NVML error {code}): {way_out}"
 
 
@@ -211,11 +208,9 @@ class Nvml:
         return self
 
     def __exit__(self, *exc_info):
-        try:
+        # The work is done and its outcome known; a failing farewell must not replace it.
+        with contextlib.suppress(NvmlCallError):
             self("nvmlShutdown")
-        except NvmlCallError:
-            # The work is done and its outcome known; a failing farewell must not replace it.
-            pass
         return False
 
     def _init_sentence(self, code):
@@ -246,9 +241,7 @@ class Host:
 
     def _read(self, absolute):
         try:
-            with open(
-                self.path(absolute), encoding="utf-8", errors="replace"
-            ) as stream:
+            with open(self.path(absolute), encoding="utf-8", errors="replace") as stream:
                 return stream.read()
         except OSError:
             return None
@@ -268,19 +261,13 @@ class Host:
                 return text.strip()
         # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ..."
         for word in (self._read("/proc/driver/nvidia/version") or "").split():
-            if (
-                word[:1].isdigit()
-                and word.count(".") >= 1
-                and word.replace(".", "").isdigit()
-            ):
+            if word[:1].isdigit() and word.count(".") >= 1 and word.replace(".", "").isdigit():
                 return word
         return None
 
     def persistenced(self):
         """`pid:start time` (clock ticks since boot) of the running nvidia-persistenced, or None."""
-        pid = (
-            self._read("/run/nvidia-persistenced/nvidia-persistenced.pid") or ""
-        ).strip()
+        pid = (self._read("/run/nvidia-persistenced/nvidia-persistenced.pid") or "").strip()
         candidates = [pid] if pid.isdigit() else []
         for pid in candidates or self._pids():
             stat = self._read(f"/proc/{pid}/stat")
@@ -300,9 +287,7 @@ class Host:
         boottime = getattr(time, "CLOCK_BOOTTIME", None)
         if boottime is None:
             return 0.0
-        return round(
-            time.clock_gettime(boottime) - time.clock_gettime(time.CLOCK_MONOTONIC), 3
-        )
+        return round(time.clock_gettime(boottime) - time.clock_gettime(time.CLOCK_MONOTONIC), 3)
 
     def evidence(self):
         """Signs that end with a driver initialisation, shared by all GPUs (facts of the NVML documentation)."""
@@ -339,9 +324,7 @@ def guarded(function, timeout):
         doing = lines[-1] if lines else "start-up"
         status = _end(pid)
         if time.monotonic() < deadline:
-            raise Fault(
-                f"the NVML process ended during {doing} with wait status {status}; look at `dmesg`"
-            )
+            raise Fault(f"the NVML process ended during {doing} with wait status {status}; look at `dmesg`")
         raise DriverHung(
             f"the driver did not answer within {timeout:g} s (last call: {doing}): look for Xid or hung-task lines in "
             "`dmesg`; the process that waits for it may stay until the box is rebooted"
@@ -370,7 +353,9 @@ def _child(function, read_end, write_end):
             outcome = {"unavailable": str(exc), "code": exc.code}
         except Fault as exc:
             outcome = {"failed": str(exc)}
-        except Exception:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        except PermissionError as exc:
+            outcome = {"failed": f"{exc.filename} may be used by root only: run with become: true, or as root"}
+        except Exception:
             outcome = {"failed": f"unexpected: {traceback.format_exc()}"}
         payload = json.dumps(outcome).encode() + b"\n"
         while payload:
@@ -383,9 +368,7 @@ def _child(function, read_end, write_end):
 def _read_until_eof(descriptor, deadline):
     data = b""
     while True:
-        ready = select.select(
-            [descriptor], [], [], max(0.0, deadline - time.monotonic())
-        )[0]
+        ready = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]
         if not ready:
             return data
         chunk = os.read(descriptor, 65536)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 
@@ -33,7 +34,8 @@ DESCRIPTION = """\
 Keeps the GPU clock lock and power limit that /etc/tandem/gpu-clocks.json asks for.
 
   apply   put them in force, whatever is believed now (the boot unit runs this; the engine's unit requires it)
-  check   put them in force only when they are not believed to be (the timer runs this); says so once
+  check   the same without waiting for the driver, and silent unless something was not as wished; says a
+          fault that stays only once (the timer runs this)
   status  show a table; changes nothing
   json    the same for programs
 
@@ -60,16 +62,15 @@ def main(arguments=None):
 
 
 def load(path):
-    """(Wish, settings of this program) from the desired-state file. Raises Fault."""
+    """(Wish, {wait_seconds, timeout, reapply}) from the desired-state file. Raises Fault."""
     data = read_json(path)
     if data is None:
-        raise Fault(
-            f"{path} is missing: run site.yml (role gpu_clocks), or module gpu_clocks with persistent: true"
-        )
+        raise Fault(f"{path} is missing: run site.yml (role gpu_clocks), or module gpu_clocks with persistent: true")
     try:
         settings = {
             "wait_seconds": float(data.pop("wait_seconds", DEFAULT_WAIT_S)),
             "timeout": float(data.pop("timeout", DEFAULT_TIMEOUT_S)),
+            "reapply": data.pop("reapply", "always"),
         }
         return Wish.parse(data), settings
     except (WishError, TypeError, ValueError) as exc:
@@ -93,11 +94,7 @@ def _wait_and_apply(wish, settings):
             if late or exc.code != DRIVER_NOT_LOADED:
                 raise
         else:
-            if (
-                late
-                or wish.expected_gpus is None
-                or result["gpus_seen"] >= wish.expected_gpus
-            ):
+            if late or wish.expected_gpus is None or result["gpus_seen"] >= wish.expected_gpus:
                 return result
         time.sleep(1)
 
@@ -106,31 +103,33 @@ def _check(path):
     report = _report(path, _check_and_apply)
     said_path = Host().path(SAID)
     said = _said(said_path)
-    text = show_applied(report)
-    # Only what is new: a fault that stays is one line in the journal, not one a minute.
-    quiet = report["in_force"] and not report["changed"]
-    if quiet and said:
-        _say(report, ["in force again"])
-        write_json(said_path, {}, 0o600)
-    elif not quiet and text != said:
-        _say(report, text)
-        # A drift that was repaired is over: should it come back, that is news.
-        write_json(said_path, {} if report["in_force"] else {"said": text}, 0o600)
+    if report["in_force"] and not report["changed"]:
+        if said and not said["in_force"]:
+            _say(report, ["in force again"])
+        now = {}
+    else:
+        lines = show_applied(report)
+        # Readings differ from minute to minute; the matter is the same.
+        now = {"matter": [re.sub(r"[\d.]+", "N", line) for line in lines], "in_force": report["in_force"]}
+        if now != said:
+            _say(report, lines)
+    if now != said:
+        write_json(said_path, now, 0o600)
     return report
 
 
 def _said(path):
     try:
-        return (read_json(path) or {}).get("said")
+        return read_json(path) or {}
     except Fault:
-        return None
+        return {}
 
 
 def _check_and_apply(wish, settings):
     if Host().module_dir() is None:
         # Asking NVML would load the module again behind the back of whoever has just unloaded it.
         raise NvmlUnavailable(explain(DRIVER_NOT_LOADED), DRIVER_NOT_LOADED)
-    return clocks.run(wish, reapply="on_drift", timeout=settings["timeout"])
+    return clocks.run(wish, settings["reapply"], timeout=settings["timeout"])
 
 
 def _look(wish, settings):
@@ -158,15 +157,9 @@ def _report(path, act):
         report["reason"] = f"{exc.filename} may be used by root only: run as root"
     else:
         # Looking counts what would have to change; applying has changed it.
-        report["in_force"] = not report["errors"] and not (
-            act is _look and report["changed"]
-        )
+        report["in_force"] = not report["errors"] and not (act is _look and report["changed"])
         report["reason"] = "; ".join(report["errors"]) or None
-    report["exit_code"] = (
-        UNKNOWN
-        if report["in_force"] is None
-        else NOT_IN_FORCE - bool(report["in_force"])
-    )
+    report["exit_code"] = UNKNOWN if report["in_force"] is None else NOT_IN_FORCE - bool(report["in_force"])
     return report
 
 
@@ -186,17 +179,11 @@ def show_applied(report):
     """Lines for the journal: what was not as wished and is now, or why not."""
     lines = []
     for gpu in report["gpus"]:
-        what = ", ".join(
-            f"{item['setting']} {item['before']} -> {item['after']}"
-            for item in gpu["changes"]
-        )
+        what = ", ".join(f"{item['setting']} {item['before']} -> {item['after']}" for item in gpu["changes"])
         if what and not gpu["errors"]:
-            lines.append(
-                f"{clocks.label(gpu)}: {what} ({gpu['belief']}: {'; '.join(gpu['evidence'])})"
-            )
+            lines.append(f"{clocks.label(gpu)}: {what} ({gpu['belief']}: {'; '.join(gpu['evidence'])})")
     lines += report["errors"] or ([report["reason"]] if report["reason"] else [])
-    lines += report["warnings"]
-    return lines or ["in force, set again"]
+    return (lines or ["in force, set again"]) + report["warnings"]
 
 
 def _say(report, lines):
@@ -239,10 +226,7 @@ def show_status(report):
     lines = []
     if len(rows) > 1:
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-            for row in rows
-        ]
+        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]  # noqa: B905
         lines.append("")
     for gpu in report["gpus"]:
         lines += [f"{clocks.label(gpu)}: {sentence}" for sentence in gpu["evidence"]]
@@ -252,16 +236,18 @@ def show_status(report):
         ]
     lines += report["errors"] or ([report["reason"]] if report["reason"] else [])
     lines += report["warnings"]
-    verdict = {True: "in force", False: "NOT in force", None: "UNKNOWN"}[
-        report["in_force"]
-    ]
+    verdict = {True: "in force", False: "NOT in force", None: "UNKNOWN"}[report["in_force"]]
     return [*lines, f"GPU clock state: {verdict}"]
 
 
 def _wanted(desired):
-    if desired["state"] != "locked":
-        return "unlocked"
-    return clocks.show_lock([desired["min_mhz"], desired["max_mhz"]])
+    wanted = "unlocked"
+    if desired["state"] == "locked":
+        wanted = clocks.show_lock([desired["min_mhz"], desired["max_mhz"]])
+    limit = desired["power_limit_w"]
+    if limit is not None:
+        wanted += f", {limit} W" if limit != "default" else ", default W"
+    return wanted
 
 
 def _unit(value, unit):

@@ -33,9 +33,7 @@ def write_json(path, data, mode):
     """Replace `path` atomically: a reader sees the old content or the new, never half of it."""
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(
-        prefix=os.path.basename(path) + ".", dir=directory
-    )
+    descriptor, temporary = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=directory)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(data, stream, indent=2, sort_keys=True)
@@ -58,13 +56,9 @@ def read_json(path):
     except FileNotFoundError:
         return None
     except PermissionError as exc:
-        raise StoreError(
-            f"{path} may be read by root only: run with become: true, or as root"
-        ) from exc
+        raise StoreError(f"{path} may be read by root only: run with become: true, or as root") from exc
     except (OSError, ValueError) as exc:
-        raise StoreError(
-            f"{path} cannot be read ({exc}): remove it and apply again"
-        ) from exc
+        raise StoreError(f"{path} cannot be read ({exc}): remove it and apply again") from exc
     if not isinstance(data, dict):
         raise StoreError(f"{path} holds no JSON object: remove it and apply again")
     return data
@@ -85,11 +79,7 @@ class Record:
             if os.path.exists(self.path) and not os.access(self.path, os.R_OK):
                 raise
             return {}
-        if (
-            not data
-            or data.get("version") != RECORD_VERSION
-            or not isinstance(data.get("gpus"), dict)
-        ):
+        if not data or data.get("version") != RECORD_VERSION or not isinstance(data.get("gpus"), dict):
             return {}
         return {uuid: entry for uuid, entry in data["gpus"].items() if _is_entry(entry)}
 
@@ -108,9 +98,7 @@ class Record:
         The lock is on a file of its own: the record is replaced, and a lock on a replaced file protects nothing.
         """
         os.makedirs(os.path.dirname(self.lock_path), mode=0o755, exist_ok=True)
-        descriptor = os.open(
-            self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _flock(descriptor, self.lock_path, timeout)
             os.ftruncate(descriptor, 0)
@@ -121,11 +109,7 @@ class Record:
 
 
 def _is_entry(entry):
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("wish"), dict)
-        and isinstance(entry.get("evidence"), dict)
-    )
+    return isinstance(entry, dict) and isinstance(entry.get("wish"), dict) and isinstance(entry.get("evidence"), dict)
 
 
 def _flock(descriptor, path, timeout):
@@ -138,12 +122,9 @@ def _flock(descriptor, path, timeout):
             if exc.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
         if time.monotonic() >= deadline:
-            holder = (
-                os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-                or "unknown"
-            )
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise StoreError(
-                f"process {holder} has held {path} for more than {timeout:g} s: look at what it does (`ps -p {holder}`); "
-                "state D means that the driver hangs"
+                f"process {holder} has held {path} for more than {timeout:g} s: look at what it does "
+                f"(`ps -p {holder}`); state D means that the driver hangs"
             )
         time.sleep(0.05)

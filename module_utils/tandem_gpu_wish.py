@@ -84,28 +84,15 @@ class Wish:
                     f"{prefix}min_mhz ({self.min_mhz}) is above {prefix}max_mhz ({self.max_mhz}): "
                     f"lower {prefix}min_mhz (0 lets idle clocks fall) or raise {prefix}max_mhz"
                 )
-            if self.memory_max_mhz is None and (
-                self.memory_min_mhz is not None or self.memory_required
-            ):
-                named = (
-                    "memory_min_mhz"
-                    if self.memory_min_mhz is not None
-                    else "memory_required"
-                )
+            if self.memory_max_mhz is None and (self.memory_min_mhz is not None or self.memory_required):
+                named = "memory_min_mhz" if self.memory_min_mhz is not None else "memory_required"
                 yield f"{prefix}{named} is set without {prefix}memory_max_mhz: set both or neither"
-            elif (
-                self.memory_max_mhz is not None
-                and (self.memory_min_mhz or 0) > self.memory_max_mhz
-            ):
+            elif self.memory_max_mhz is not None and (self.memory_min_mhz or 0) > self.memory_max_mhz:
                 yield (
                     f"{prefix}memory_min_mhz ({self.memory_min_mhz}) is above {prefix}memory_max_mhz "
                     f"({self.memory_max_mhz}): lower the one or raise the other"
                 )
-        if (
-            self.expected_gpus is not None
-            and "all" not in self.gpus
-            and self.expected_gpus < len(self.gpus)
-        ):
+        if self.expected_gpus is not None and "all" not in self.gpus and self.expected_gpus < len(self.gpus):
             yield (
                 f"{prefix}expected_gpus ({self.expected_gpus}) is fewer than the {len(self.gpus)} entries of "
                 f"{prefix}gpus: raise it or shorten the list"
@@ -157,9 +144,7 @@ def _watts(value):
     except (TypeError, ValueError):
         watts = 0.0
     if isinstance(value, bool) or not 1 <= watts <= WATT_CEILING:
-        raise ValueError(
-            f"is no power limit: give watts from 1 to {WATT_CEILING}, or default, or leave it out"
-        )
+        raise ValueError(f"is no power limit: give watts from 1 to {WATT_CEILING}, or default, or leave it out")
     return int(watts) if watts == int(watts) else watts
 
 
@@ -175,11 +160,7 @@ def _flag(value):
 
 
 def _count(value):
-    return (
-        None
-        if value is None or value == ""
-        else _integer(value, 1, 64, "a number of GPUs")
-    )
+    return None if value is None or value == "" else _integer(value, 1, 64, "a number of GPUs")
 
 
 def _gpus(value):
@@ -190,14 +171,8 @@ def _gpus(value):
         raise ValueError("must be all, or a list of GPU UUIDs or indexes")
     names = tuple(str(entry).strip() for entry in entries)
     for name in names:
-        if (
-            name != "all"
-            and not re.fullmatch(r"\d{1,2}", name)
-            and not UUID.fullmatch(name)
-        ):
-            raise ValueError(
-                f"holds {name!r}: give all, indexes such as 0, or whole UUIDs such as gpu_info lists"
-            )
+        if name != "all" and not re.fullmatch(r"\d{1,2}", name) and not UUID.fullmatch(name):
+            raise ValueError(f"holds {name!r}: give all, indexes such as 0, or whole UUIDs such as gpu_info lists")
     if "all" in names and len(names) > 1:
         raise ValueError("holds all beside other entries: give one or the other")
     if len(set(names)) != len(names):

@@ -10,9 +10,7 @@ from pathlib import Path
 PREFIX = "gpu_clocks_"
 
 # Measured by the field report on one box with two RTX 4090s under long prefills; no figure of ours.
-FIELD_REPORT = (
-    "two RTX 4090s locked at 2100 MHz drew about 180 W each, with short peaks of 250 W"
-)
+FIELD_REPORT = "two RTX 4090s locked at 2100 MHz drew about 180 W each, with short peaks of 250 W"
 FIELD_REPORT_LOCK_MHZ = 2100
 FIELD_REPORT_PEAK_W = 250
 
@@ -43,9 +41,7 @@ def gpu_clocks_problems(wish, limits):
         problems += exc.problems
     for name, (value, low, high) in limits.items():
         if value is not None and not low <= float(value) <= high:
-            problems.append(
-                f"{PREFIX}{name} ({value}) is out of range: give {low} to {high}"
-            )
+            problems.append(f"{PREFIX}{name} ({value}) is out of range: give {low} to {high}")
     return problems
 
 
@@ -58,11 +54,7 @@ def gpu_clocks_power_budget(wish, cards, psu_watts, host_watts, card_watts):
     limit = wish["power_limit_w"]
     watts = float(card_watts if limit in (None, "", "default") else limit)
     total = int(cards) * watts + float(host_watts)
-    source = (
-        f"{PREFIX}card_watts"
-        if limit in (None, "", "default")
-        else f"{PREFIX}power_limit_w"
-    )
+    source = f"{PREFIX}card_watts" if limit in (None, "", "default") else f"{PREFIX}power_limit_w"
     sum_text = f"{cards} cards x {watts:g} W ({source}) + {float(host_watts):g} W ({PREFIX}host_watts) = {total:g} W"
     if total <= float(psu_watts):
         return {
@@ -72,16 +64,14 @@ def gpu_clocks_power_budget(wish, cards, psu_watts, host_watts, card_watts):
     sentence = f"{sum_text}, more than the {float(psu_watts):g} W of {PREFIX}psu_watts."
     room = (float(psu_watts) - float(host_watts)) / int(cards)
     if room >= 1:
-        sentence += f" Set {PREFIX}power_limit_w to at most {int(room)} (no less than the card takes), or fit a larger supply."
-    if (
-        wish["state"] == "locked"
-        and wish["max_mhz"] is not None
-        and int(wish["max_mhz"]) <= FIELD_REPORT_LOCK_MHZ
-    ):
+        sentence += (
+            f" Set {PREFIX}power_limit_w to at most {int(room)} (no less than the card takes), or fit a larger supply."
+        )
+    if wish["state"] == "locked" and wish["max_mhz"] is not None and int(wish["max_mhz"]) <= FIELD_REPORT_LOCK_MHZ:
         peak = int(cards) * FIELD_REPORT_PEAK_W + float(host_watts)
         sentence += (
-            f" A power limit reacts too slowly to short peaks, which a clock lock avoids: in the field report {FIELD_REPORT}"
-            f" (one box, not measured by tandem), which would make {peak:g} W here."
+            f" A power limit reacts too slowly to short peaks, which a clock lock avoids: in the field report"
+            f" {FIELD_REPORT} (one box, not measured by tandem), which would make {peak:g} W here."
         )
     else:
         sentence += (
@@ -93,23 +83,20 @@ def gpu_clocks_power_budget(wish, cards, psu_watts, host_watts, card_watts):
 
 
 def gpu_clocks_above_lock(gpus, selected, max_mhz, needs_load):
-    """Sentences about GPUs (of gpu_info with samples) whose SM clock was above the lock by more than a step, or idle."""
+    """Sentences about GPUs (of gpu_info with samples) whose SM clock was more than a step above the lock, or idle."""
     problems = []
     names = None if selected == "all" else {str(name) for name in selected}
     for gpu in gpus:
-        if (
-            names is not None
-            and gpu["uuid"] not in names
-            and str(gpu["index"]) not in names
-        ):
+        if names is not None and gpu["uuid"] not in names and str(gpu["index"]) not in names:
             continue
         seen = gpu["samples"]
         step = gpu["supported_clocks"]["graphics_step_mhz"] or 15
         name = f"GPU {gpu['index']} ({gpu['uuid']})"
         if seen["busy"] and seen["sm_mhz_max"] > int(max_mhz) + step:
             problems.append(
-                f"{name} ran at {seen['sm_mhz_max']} MHz under load, {PREFIX}max_mhz is {max_mhz}: the lock is not held; "
-                "`tandem-gpu-clocks status` on the box tells what is believed (see also NVIDIA/open-gpu-kernel-modules#1314)"
+                f"{name} ran at {seen['sm_mhz_max']} MHz under load, {PREFIX}max_mhz is {max_mhz}: the lock is not held;"
+                " `tandem-gpu-clocks status` on the box tells what is believed (see also"
+                " NVIDIA/open-gpu-kernel-modules#1314)"
             )
         elif not seen["busy"] and needs_load:
             problems.append(
