@@ -68,6 +68,11 @@ void trace_rotate(void)
 		rename(path, sim_path(old, sizeof(old), "trace.1"));
 }
 
+static bool is_init(const char *function)
+{
+	return strncmp(function, "nvmlInit", 8) == 0;
+}
+
 /* `error.nvmlInit_v2`, `error.gpu1.nvmlDeviceSet*`: does this line speak of this function on this GPU? */
 static bool speaks_of(const char *key, const char *kind, const char *function, int gpu)
 {
@@ -82,9 +87,9 @@ static bool speaks_of(const char *key, const char *kind, const char *function, i
 			return false;
 		key = strchr(key, '.') + 1;
 	}
-	/* A function's versions are one function to its users: nvmlInit speaks of nvmlInit_v2 too. */
+	/* A function's versions are one function to its users: nvmlInit speaks of nvmlInit_v2 and nvmlInitWithFlags too. */
 	char plain[128];
-	snprintf(plain, sizeof(plain), "%s", function);
+	snprintf(plain, sizeof(plain), "%s", is_init(function) ? "nvmlInit" : function);
 	char *version = strstr(plain, "_v");
 	if (version)
 		*version = '\0';
@@ -115,11 +120,6 @@ nvmlReturn_t call_injected(const char *function, int gpu)
 	return configured("error", function, gpu, &value) ? (nvmlReturn_t)value : NVML_SUCCESS;
 }
 
-static bool needs_no_init(const char *function)
-{
-	return strncmp(function, "nvmlInit", 8) == 0;
-}
-
 nvmlReturn_t call_begin(struct call *call, bool has_device, nvmlDevice_t device)
 {
 	int gpu = has_device ? device_gpu(device) : -1;
@@ -133,7 +133,7 @@ nvmlReturn_t call_begin(struct call *call, bool has_device, nvmlDevice_t device)
 		while (nanosleep(&left, &left) != 0 && errno == EINTR)
 			;
 	}
-	if (!needs_no_init(call->function) && !client_initialised())
+	if (!is_init(call->function) && !client_initialised())
 		return NVML_ERROR_UNINITIALIZED;
 	if (has_device) {
 		struct card card;

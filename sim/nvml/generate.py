@@ -18,7 +18,9 @@ from pathlib import Path
 PROTOTYPE = re.compile(r"(nvmlReturn_t|const\s+char\s*\*)\s*(nvml\w+)\s*\(([^)]*)\)\s*;")
 DEFINITION = re.compile(r"^[\w ]+[ *]impl_(nvml\w+)\(", re.MULTILINE)
 # Parameters that say something in a trace: numbers, enumerations, names. Other pointers are where results go.
-NUMBERS = re.compile(r"(unsigned |signed )?(int|long|long long|char)|unsigned|nvml\w+(Type|State|Mode|Id|Index|Level|Counter|Sensors)_t")
+NUMBERS = re.compile(
+    r"(unsigned |signed )?(int|long|long long|char)|unsigned|nvml\w+(Type|State|Mode|Id|Index|Level|Counter|Sensors)_t"
+)
 VALUE_STRUCTURES = {"nvmlPowerValue_v2_t": ("powerValueMw",)}
 
 
@@ -26,8 +28,8 @@ def functions(header: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:
     """Return {name: (return type, [(type, parameter name), ...])} of a preprocessed header."""
     header = re.sub(r"__attribute__\s*\(\(.*?\)\)", "", header)
     found = {}
-    for returns, name, parameters in PROTOTYPE.findall(header):
-        parameters = re.sub(r"\s+", " ", parameters).strip()
+    for returns, name, inside in PROTOTYPE.findall(header):
+        parameters = re.sub(r"\s+", " ", inside).strip()
         pairs = []
         if parameters and parameters != "void":
             for parameter in parameters.split(","):
@@ -54,7 +56,7 @@ def trace(parameters: list[tuple[str, str]]) -> list[str]:
             lines.append(f'\tcall_number(&call, "{name}", (long long){name});')
         elif kind.rstrip(" *") in VALUE_STRUCTURES:
             for field in VALUE_STRUCTURES[kind.rstrip(" *")]:
-                lines.append(f"\tif ({name})\n\t\tcall_number(&call, \"{field}\", (long long){name}->{field});")
+                lines.append(f'\tif ({name})\n\t\tcall_number(&call, "{field}", (long long){name}->{field});')
     return lines
 
 
