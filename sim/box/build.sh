@@ -31,6 +31,8 @@ D
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 cp -r "$here/rootfs" "$here/Dockerfile" "$context"
+# a look into the simulated cards, for people and tests
+install -m 0755 "$here/../nvml/simctl" "$context/rootfs/usr/local/sbin/sim-nvml"
 # a private CA that this machine trusts, the boxes trust too
 mkdir "$context/ca-certificates"
 cp /usr/local/share/ca-certificates/*.crt "$context/ca-certificates/" 2>/dev/null || true

@@ -1,0 +1,37 @@
+# Thin: each target is one line of a real tool or script.
+SHELL := /bin/bash
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup controller sim sim-chat sim-down test lint unit molecule lock
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+controller: ## make this machine an Ansible controller (.venv, collections); enough for real boxes
+	@scripts/controller.sh
+
+setup: ## controller, plus what simulation and tests need: distribution packages, Docker
+	@sim/setup.sh
+
+sim: setup ## two simulated boxes, converged by site.yml, and a chat answer from each
+	@sim/lab.sh sim
+
+sim-chat: ## ask the simulated boxes again
+	@sim/lab.sh chat
+
+sim-down: ## remove the simulated lab
+	@sim/lab.sh down
+
+test: lint unit molecule ## everything that a change must pass
+
+lint: setup ## ansible-lint, yamllint, ruff
+	@PATH=$(CURDIR)/$(BIN):$$PATH tests/lint.sh
+
+unit: setup ## pytest
+	@$(BIN)/python -m pytest tests/unit
+
+molecule: setup ## the scenarios, each on its own simulated boxes
+	@tests/molecule.sh
+
+lock: ## pin the controller's dependencies anew (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --extra test pyproject.toml -o requirements.lock
