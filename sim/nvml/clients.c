@@ -53,6 +53,7 @@ static nvmlReturn_t first_join(void)
 		state_end(&state, false);
 		return NVML_ERROR_OPERATING_SYSTEM;
 	}
+	sim_open_directory();
 	trace_rotate();
 	settle(&state);
 	clients_fd = sim_open("clients", O_RDWR);

@@ -28,6 +28,7 @@ const char *sim_machine_path(char *buffer, size_t size, const char *path);
 bool sim_read_line(const char *path, char *line, size_t size);
 /* Opens (makes) a file of the simulated driver that every user may write. -1 and errno on failure. */
 int sim_open(const char *name, int flags);
+void sim_open_directory(void);
 
 /* ---- text.c: files of `key value` lines ---- */
 

@@ -1,5 +1,10 @@
 """What a card does under load, lock and power limit."""
 
+import sys
+from pathlib import Path
+
+SIMCTL = Path(__file__).parents[3] / "sim/nvml/simctl"
+
 READ = """
 def read(g):
     return {'sm': n.nvmlDeviceGetClockInfo(g, n.NVML_CLOCK_SM), 'memory': n.nvmlDeviceGetClockInfo(g, n.NVML_CLOCK_MEM),
@@ -82,6 +87,26 @@ def processes(g):
     with machine.holder("--gpu", 1, "--memory-mib", 20000, "--load", 70) as process:
         assert machine.run(script) == [[0], [[process.pid, 20000], 70]]
     assert machine.run(script) == [[0], [0]]
+
+
+def test_a_process_that_computes_may_ask_nvml_itself(machine):
+    """And its children too: none of that ends its hold on the card."""
+    ask = """
+import subprocess, sys, os, pynvml as n
+n.nvmlInit()
+def pids():
+    return [p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(n.nvmlDeviceGetHandleByIndex(0))]
+print(pids(), flush=True)
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, 'child'])
+    print(pids(), os.getpid())
+"""
+    script = machine.dir.parent / "ask.py"
+    script.write_text(ask)
+    done = machine.program(sys.executable, SIMCTL, "hold", "--", sys.executable, script)
+    own, child, again = done.stdout.splitlines()
+    pid = again.split()[-1]
+    assert (own, child, again) == (f"[{pid}]", f"[{pid}]", f"[{pid}] {pid}")
 
 
 def test_a_process_changes_its_own_load_and_a_killed_one_leaves_nothing(machine):

@@ -23,7 +23,7 @@ def test_setters_need_root_and_readers_do_not(make_machine, library):
     with tempfile.TemporaryDirectory() as path:  # pytest's own directories are closed to other users
         os.chmod(path, 0o755)
         os.mkdir(f"{path}/sim-nvml")
-        os.chmod(f"{path}/sim-nvml", 0o777)
+        os.chmod(f"{path}/sim-nvml", 0o1777)
         machine = make_machine(Path(path), library)
         process = machine.start(script, stderr=-1)
         output, errors = process.communicate(timeout=30)
