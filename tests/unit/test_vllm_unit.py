@@ -1,0 +1,162 @@
+"""The rendered unit, through Ansible's own templating with the role's own variables, and through systemd's own parser."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GPUS = ["GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-000000000000"]
+KEY = "a-key-of-these-tests-0123"
+
+
+@pytest.fixture(scope="module")
+def render(tmp_path_factory):
+    """Renders the unit with `settings` over the role's defaults; returns its text."""
+    folder = tmp_path_factory.mktemp("unit")
+    play = [
+        {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "tasks": [
+                {
+                    "ansible.builtin.include_role": {"name": "vllm", "tasks_from": "render_for_tests"},
+                }
+            ],
+        }
+    ]
+    # the role's templates, defaults and variables, without its tasks
+    role = folder / "roles/vllm"
+    shutil.copytree(ROOT / "roles/vllm", role)
+    (role / "tasks/render_for_tests.yml").write_text(
+        json.dumps(
+            [
+                {
+                    "ansible.builtin.template": {"src": "vllm.service.j2", "dest": "{{ rendered }}", "mode": "0600"},
+                }
+            ]
+        )
+    )
+    (folder / "play.yml").write_text(json.dumps(play))
+
+    def run(**settings):
+        rendered = folder / "vllm-main.service"
+        nvml = {"gpu_info": {"available": True, "gpus": [{"uuid": uuid} for uuid in GPUS]}}
+        variables = {"rendered": str(rendered), "__vllm_nvml": nvml, "vllm_api_key": KEY, **settings}
+        (folder / "vars.json").write_text(json.dumps(variables))
+        done = subprocess.run(
+            ["ansible-playbook", "-i", "localhost,", str(folder / "play.yml"), "-e", f"@{folder / 'vars.json'}"],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_ROLES_PATH": str(folder / "roles")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return rendered.read_text()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def unit(render):
+    return render()
+
+
+def seconds(unit, name):
+    return int(next(line.split("=")[1] for line in unit.splitlines() if line.startswith(name + "=")))
+
+
+def test_systemd_takes_it(unit, tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed")
+    for name, text in {
+        "vllm-main.service": unit,
+        "docker.service": "[Service]\nExecStart=/bin/true\n",
+        "tandem-gpu-clocks.service": "[Service]\nExecStart=/bin/true\n",
+        "nvidia-cdi-refresh.service": "[Service]\nExecStart=/bin/true\n",
+    }.items():
+        # what the unit calls need not be on this machine
+        (tmp_path / name).write_text(text.replace("/usr/bin/docker", "/bin/echo"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "vllm-main.service")], capture_output=True, text=True, check=False
+    )
+    assert "vllm-main.service" not in done.stderr, done.stderr
+
+
+def test_an_engine_requires_the_lock_and_follows_it(unit):
+    requires = next(line for line in unit.splitlines() if line.startswith("Requires="))
+    after = next(line for line in unit.splitlines() if line.startswith("After="))
+    assert "tandem-gpu-clocks.service" in requires
+    assert "tandem-gpu-clocks.service" in after
+
+
+def test_cards_come_through_cdi_by_uuid(unit):
+    for uuid in GPUS:
+        assert f"--device nvidia.com/gpu={uuid}" in unit
+    assert "--gpus" not in unit
+    assert "--runtime" not in unit
+
+
+def test_stopping_gives_each_layer_time(unit):
+    docker = int(next(line for line in unit.splitlines() if "docker stop --time" in line).split("--time ")[1].split()[0])
+    assert 60 < docker < seconds(unit, "TimeoutStopSec")
+    assert '"--shutdown-timeout=60"' in unit
+
+
+def test_the_model_has_time_to_load_and_the_start_limit_can_trigger(unit):
+    start = seconds(unit, "TimeoutStartSec")
+    assert start >= 900
+    assert seconds(unit, "StartLimitIntervalSec") > seconds(unit, "StartLimitBurst") * start
+
+
+def test_an_engine_that_ends_with_0_is_started_again(unit):
+    assert "Restart=always" in unit
+
+
+def test_no_zombies_and_no_shared_memory_left_behind(unit):
+    assert "--init" in unit
+    assert "--ipc private --shm-size" in unit
+
+
+def test_no_key_in_the_unit(unit):
+    assert KEY not in unit
+
+
+def test_consumer_cards_defaults(unit):
+    assert '"--disable-custom-all-reduce"' in unit
+    assert '--env "NCCL_P2P_DISABLE=1"' in unit
+
+
+def test_awkward_values_survive(render):
+    text = render(vllm_args={"override-generation-config": {"stop": ["100% $HOME"]}}, vllm_image="lab:5000/vllm:1")
+    assert r'"--override-generation-config={\"stop\":[\"100%% $$HOME\"]}"' in text
+    assert '"lab:5000/vllm:1"' in text
+
+
+def test_a_digest_pins_the_image(render):
+    digest = "sha256:" + "0" * 64
+    assert f"vllm-openai:v0.33.0@{digest}" in render(vllm_image_digest=digest)
+
+
+def test_every_setting_that_needs_a_restart_changes_the_label(render):
+    def label(text):
+        return next(line for line in text.splitlines() if "tandem.config=" in line)
+
+    labels = {label(render())}
+    changes = [
+        {"vllm_args": {"max-num-seqs": 8}},
+        {"vllm_env": {"A": "1"}},
+        {"vllm_image": "lab:5000/vllm:1"},
+        {"vllm_model": "/srv/models/other"},
+        {"vllm_port": 8001},
+        {"vllm_api_key": KEY + "x"},
+        {"vllm_shm_size": "4g"},
+    ]
+    for change in changes:
+        labels.add(label(render(**change)))
+    assert len(labels) == 1 + len(changes)
