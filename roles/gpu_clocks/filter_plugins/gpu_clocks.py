@@ -94,8 +94,8 @@ def gpu_clocks_above_lock(gpus, selected, max_mhz, needs_load):
         name = f"GPU {gpu['index']} ({gpu['uuid']})"
         if seen["busy"] and seen["sm_mhz_max"] > int(max_mhz) + step:
             problems.append(
-                f"{name} ran at {seen['sm_mhz_max']} MHz under load, {PREFIX}max_mhz is {max_mhz}: the lock is not held;"
-                " `tandem-gpu-clocks status` on the box tells what is believed (see also"
+                f"{name} ran at {seen['sm_mhz_max']} MHz under load, {PREFIX}max_mhz is {max_mhz}: the lock is not"
+                " held; `tandem-gpu-clocks status` on the box tells what is believed (see also"
                 " NVIDIA/open-gpu-kernel-modules#1314)"
             )
         elif not seen["busy"] and needs_load:
