@@ -79,8 +79,8 @@ options:
     default: false
   persistent:
     description:
-      - Whether to make this the box's desired state in C(/etc/tandem/gpu-clocks.json), which the boot unit and the check
-        timer (role gpu_clocks) put in force.
+      - Whether to make this the box's desired state in C(/etc/tandem/gpu-clocks.json), which the boot unit and the
+        check timer (role gpu_clocks) put in force.
       - With V(false) the wish lasts until the next of them runs; a warning says so when the desired state is another.
     type: bool
     default: false
@@ -297,11 +297,7 @@ def _desired_state(module, wish, diff):
         if not module.params["persistent"]:
             raise
         now = {}
-    wanted = {
-        **wish.as_dict(),
-        "wait_seconds": module.params["wait_seconds"],
-        "timeout": module.params["timeout"],
-    }
+    wanted = {**wish.as_dict(), **{name: module.params[name] for name in ("reapply", "wait_seconds", "timeout")}}
     if module.params["persistent"]:
         if now == wanted:
             return False

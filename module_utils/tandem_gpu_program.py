@@ -207,14 +207,13 @@ def show_status(report):
         "PERSISTENCE",
     )
     rows = [heads]
-    wanted = _wanted(report["desired"])
     for gpu in report["gpus"]:
         state = gpu["before"]
         rows.append(
             (
                 str(gpu["index"]),
                 gpu["name"],
-                wanted,
+                _wanted(report["desired"]),
                 "no" if gpu["changes"] or gpu["errors"] else "yes",
                 gpu["belief"],
                 _unit(gpu["sm_mhz"], "MHz"),
