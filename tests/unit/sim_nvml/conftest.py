@@ -65,10 +65,10 @@ class Machine:
         module.mkdir(parents=True)
         (module / "version").write_text(driver + "\n")
 
-    def start(self, code, **options):
-        """Start pynvml code that is to print one JSON value."""
+    def start(self, code, within=(), **options):
+        """Start pynvml code that is to print one JSON value; `within` is a command to start it by."""
         return subprocess.Popen(
-            [*AS_ROOT, sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+            [*AS_ROOT, *within, sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
             env=self.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -76,9 +76,9 @@ class Machine:
             **options,
         )
 
-    def run(self, code):
+    def run(self, code, within=()):
         """What pynvml code, between nvmlInit and nvmlShutdown, says."""
-        process = self.start(f"n.nvmlInit()\n{textwrap.dedent(code)}\nn.nvmlShutdown()")
+        process = self.start(f"n.nvmlInit()\n{textwrap.dedent(code)}\nn.nvmlShutdown()", within)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0, output
         return json.loads(output)
@@ -118,11 +118,11 @@ class Machine:
             process.communicate(timeout=30)
 
     @contextmanager
-    def holder(self, *options):
+    def holder(self, *options, within=()):
         """A process that computes on the cards (simctl hold); yields it."""
         hold = [sys.executable, SOURCE / "simctl", "hold", *map(str, options), "--", "sh", "-c", "echo ready; exec cat"]
         process = subprocess.Popen(
-            [*AS_ROOT, *hold], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*AS_ROOT, *within, *hold], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert process.stdout.readline() == "ready\n"
         try:

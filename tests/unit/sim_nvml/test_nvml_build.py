@@ -37,6 +37,14 @@ def test_old_driver_lacks_newer_functions(build, tmp_path):
     assert {"nvmlDeviceResetGpuLockedClocks", "nvmlDeviceGetCurrentClocksThrottleReasons"} <= found
 
 
+def test_loads_in_a_container_of_debian_12(library):
+    listing = subprocess.run(
+        ["nm", "-D", library / "libnvidia-ml.so.1"], capture_output=True, text=True, check=True
+    ).stdout
+    versions = [tuple(map(int, x.split("."))) for x in re.findall(r"@GLIBC_([\d.]+)", listing)]
+    assert versions and max(versions) <= (2, 36)
+
+
 def test_refuses_what_it_does_not_understand(build, tmp_path):
     wrong_version = build(tmp_path, "580; true")
     assert wrong_version.returncode == 2 and "580; true" in wrong_version.stderr

@@ -14,6 +14,7 @@ BOTH, NONE = {0: [0, 2100], 1: [0, 2100]}, {0: None, 1: None}
 
 def test_the_last_client_takes_the_lock_with_it(machine):
     assert machine.run(LOCK + "say(n.nvmlDeviceGetPowerManagementLimit(gpus()[0]))") == 300000
+    assert "gpu_lock_max_mhz 2100" not in (machine.dir / "state").read_text()
     assert machine.locks() == NONE
     assert machine.run(READ) == [0, 450000]
 

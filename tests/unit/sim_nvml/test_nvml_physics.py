@@ -1,7 +1,10 @@
 """What a card does under load, lock and power limit."""
 
+import os
 import sys
 from pathlib import Path
+
+import pytest
 
 SIMCTL = Path(__file__).parents[3] / "sim/nvml/simctl"
 
@@ -107,6 +110,22 @@ if len(sys.argv) == 1:
     own, child, again = done.stdout.splitlines()
     pid = again.split()[-1]
     assert (own, child, again) == (f"[{pid}]", f"[{pid}]", f"[{pid}] {pid}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pid namespaces")
+def test_a_container_sees_its_own_processes_and_all_memory(machine):
+    """The machine sees the pids that it knows them by, as with the real driver."""
+    ask = (
+        READ
+        + "say([[p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(g)], n.nvmlDeviceGetMemoryInfo(g).used >> 20])"
+    )
+    with machine.holder("--gpu", 0, "--memory-mib", 1000, within=["unshare", "--pid", "--fork"]) as unshare:
+        children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children")
+        [pid] = map(int, children.read_text().split())
+        outside = machine.run(ask)
+        elsewhere = machine.run(ask, within=["unshare", "--pid", "--fork"])
+    assert outside == [[pid], 1395]
+    assert elsewhere == [[], 1395]
 
 
 def test_a_process_changes_its_own_load_and_a_killed_one_leaves_nothing(machine):
