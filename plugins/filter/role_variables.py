@@ -16,21 +16,14 @@ def unknown_role_variables(names, spec):
     sentences = []
     for name in sorted(set(names) - known):
         near = difflib.get_close_matches(name, sorted(known), n=1)
-        hint = (
-            f"did you mean {near[0]}?"
-            if near
-            else f"known are {', '.join(sorted(known))}"
-        )
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
         sentences.append(f"{name} is not a variable of this role: {hint}")
     return sentences
 
 
 def _option_names(spec):
     entry_points = spec.get("argument_specs", spec)
-    if all(
-        isinstance(entry, dict) and "options" in entry
-        for entry in entry_points.values()
-    ):
+    if all(isinstance(entry, dict) and "options" in entry for entry in entry_points.values()):
         for entry in entry_points.values():
             yield from entry["options"]
     else:
