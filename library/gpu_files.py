@@ -10,7 +10,7 @@ short_description: Put several small text files in place in one call
 description:
   - Does for a list of files what one M(ansible.builtin.copy) per file does. A file then costs
     next to nothing, where each item of a loop starts Python on the box twice. Measured for role gpu_clocks (ten files,
-    three directories, nothing to change, two simulated boxes on two busy cores) were 15 seconds as loops, 1.5 with this.
+    three directories, nothing to change, two simulated boxes on two busy cores) were 15 s as loops, 1.5 s with this.
   - The content comes from the controller, through P(ansible.builtin.file#lookup) or P(ansible.builtin.template#lookup).
 options:
   directories:
