@@ -18,7 +18,7 @@ phase() { say "[$((SECONDS - started)) s] $*"; }
 
 build() {
   phase "what the lab is made of: boxes, packages, engine (the first time takes minutes)"
-  sim/box/build.sh "${TANDEM_SIM_SUITE:-trixie}" trixie
+  sim/box/build.sh trixie ${TANDEM_SIM_SUITE:-}  # the depot is always a trixie
   sim/depot/build.sh
   sim/packages/build.sh "$CACHE/sim-packages"
   sim/engine/build.sh

@@ -37,7 +37,7 @@ install -m 0755 "$here/../nvml/simctl" "$context/rootfs/usr/local/sbin/sim-nvml"
 mkdir "$context/ca-certificates"
 cp /usr/local/share/ca-certificates/*.crt "$context/ca-certificates/" 2>/dev/null || true
 
-for suite in "$@"; do
+for suite in $(printf "%s\n" "$@" | sort -u); do
   started=$SECONDS
   # shellcheck disable=SC2046 # a list of files
   key=$(hash_of $(find "$context" -type f | sort) "$packages" "$suite")
