@@ -193,6 +193,7 @@ def test_boot_unit_order(units):
     assert "nvidia-persistenced.service" in unit["After"] and "nvidia-persistenced.service" in unit["Wants"]
     assert unit["Before"] == ["docker.service"]
     assert not [key for key in unit if key.startswith("Condition")]
+    assert unit["StartLimitIntervalSec"] == ["0"]
     service = section(units / "tandem-gpu-clocks.service", "Service")
     assert service["Type"] == ["oneshot"] and service["RemainAfterExit"] == ["no"]
     limit = DEFAULTS["gpu_clocks_wait_seconds"] + DEFAULTS["gpu_clocks_timeout"]
