@@ -29,8 +29,7 @@ build() {
 up() {
   build
   phase "boxes"
-  TANDEM_SIM_PACKAGES=$CACHE/sim-packages TANDEM_SIM_MODEL=$CACHE/sim-model \
-    ansible-playbook -i "$inventory" sim/playbooks/up.yml
+  ansible-playbook -i "$inventory" sim/playbooks/up.yml
 }
 
 site() {
