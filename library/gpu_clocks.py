@@ -108,7 +108,7 @@ attributes:
     details:
       - With O(persistence_mode=false) nothing can be believed, so every run reports a change.
 author:
-  - The tandem authors
+  - tandem (!UNKNOWN)
 """
 
 EXAMPLES = r"""

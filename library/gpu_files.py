@@ -55,7 +55,7 @@ attributes:
     description: A second run changes nothing.
     support: full
 author:
-  - The tandem authors
+  - tandem (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -37,7 +37,7 @@ attributes:
     description: Changes nothing.
     support: full
 author:
-  - The tandem authors
+  - tandem (!UNKNOWN)
 """
 
 EXAMPLES = r"""
