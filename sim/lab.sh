@@ -44,6 +44,8 @@ chat() {
 
 down() {
   ansible-playbook -i "$inventory" sim/playbooks/down.yml
+  # a daemon that was started for the simulation goes with its last lab
+  [ -n "$(docker ps -q --filter label=tandem.lab)" ] || sim/docker.sh stop
 }
 
 further() {

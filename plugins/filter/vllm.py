@@ -9,9 +9,11 @@ from ansible.errors import AnsibleFilterError
 
 
 def vllm_merge(base: dict, *overrides: dict | None) -> dict:
-    """`base` with each of `overrides` laid over it by key, in order. A value of null removes the key; lists and dicts are
-    replaced whole, as half of somebody else's list is never what is meant. The result is sorted by key, so that the order in
-    which a person wrote settings down never restarts an engine."""
+    """`base` with each of `overrides` laid over it by key, in order.
+
+    A value of null removes the key; lists and dicts are replaced whole, as half of somebody else's list is never what is
+    meant. The result is sorted by key: the order in which a person wrote settings down must not restart an engine.
+    """
     merged = dict(base)
     for override in overrides:
         merged.update(override or {})
@@ -22,7 +24,7 @@ def vllm_arguments(args: dict) -> list[str]:
     """The command-line words for `args`, a dict of vLLM's option names without the dashes.
 
     true -> `--name`, false -> `--no-name`, a dict -> one word of compact JSON, a list -> the option with all its words,
-    anything else -> `--name=value`. Raises AnsibleFilterError for a name that carries its dashes or underscores, which vLLM
+    anything else -> `--name=value`. Raises AnsibleFilterError for a name with its dashes or with underscores, which vLLM
     would take and our merge would not recognise as the same option.
     """
     words: list[str] = []
@@ -45,7 +47,7 @@ def vllm_arguments(args: dict) -> list[str]:
 
 
 def config_hash(config) -> str:
-    """Sixteen hexadecimal digits over `config` (anything JSON can hold), the same for the same content in any order of keys."""
+    """Sixteen hexadecimal digits over `config`, anything that JSON can hold; the order of keys does not count."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -42,7 +42,11 @@ def test_an_option_written_otherwise_is_refused_with_the_right_name(name):
 
 def test_merge_replaces_by_key_and_null_removes():
     profile = {"b": [1, 2], "a": {"x": 1}, "c": 3}
-    assert vllm_merge(profile, {"b": [3], "a": {"y": 2}}, {"c": None, "d": False}) == {"a": {"y": 2}, "b": [3], "d": False}
+    assert vllm_merge(profile, {"b": [3], "a": {"y": 2}}, {"c": None, "d": False}) == {
+        "a": {"y": 2},
+        "b": [3],
+        "d": False,
+    }
     assert profile == {"b": [1, 2], "a": {"x": 1}, "c": 3}
 
 
@@ -50,7 +54,9 @@ def test_merge_takes_no_override_for_none():
     assert vllm_merge({"a": 1}, None, {}) == {"a": 1}
 
 
-VALUES = st.one_of(st.integers(), st.booleans(), st.text(max_size=5), st.dictionaries(st.text(max_size=3), st.integers()))
+VALUES = st.one_of(
+    st.integers(), st.booleans(), st.text(max_size=5), st.dictionaries(st.text(max_size=3), st.integers())
+)
 
 
 @given(st.dictionaries(st.text(max_size=5), VALUES), st.randoms())

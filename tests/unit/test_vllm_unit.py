@@ -1,4 +1,4 @@
-"""The rendered unit, through Ansible's own templating with the role's own variables, and through systemd's own parser."""
+"""The rendered unit: through Ansible's templating with the role's own variables, and through systemd's parser."""
 
 import json
 import os
@@ -103,7 +103,9 @@ def test_cards_come_through_cdi_by_uuid(unit):
 
 
 def test_stopping_gives_each_layer_time(unit):
-    docker = int(next(line for line in unit.splitlines() if "docker stop --time" in line).split("--time ")[1].split()[0])
+    docker = int(
+        next(line for line in unit.splitlines() if "docker stop --time" in line).split("--time ")[1].split()[0]
+    )
     assert 60 < docker < seconds(unit, "TimeoutStopSec")
     assert '"--shutdown-timeout=60"' in unit
 

@@ -15,7 +15,7 @@ KEY = "a-key-of-these-tests-0123"
 
 
 class Engine:
-    """What the server does: `healthy_after` refusals of /health first, `models` listed, `completion` status for prompts."""
+    """What the server does: `healthy_after` refusals of /health, `models` listed, `completion` status for prompts."""
 
     def __init__(self, healthy_after=0, models=("tiny",), completion=200):
         self.healthy_after, self.models, self.completion = healthy_after, models, completion
@@ -44,7 +44,10 @@ def serve():
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 engine.prompts.append(body["prompt"])
-                self.answer(engine.completion, {"choices": [{"text": "x"}]} if engine.completion == 200 else {"error": "EngineDead"})
+                self.answer(
+                    engine.completion,
+                    {"choices": [{"text": "x"}]} if engine.completion == 200 else {"error": "EngineDead"},
+                )
 
             def log_message(self, *_):
                 pass
@@ -66,10 +69,25 @@ def wait(tmp_path, url, container="running 0", timeout=10):
     docker.chmod(0o755)
     secrets = tmp_path / "env"
     secrets.write_text(f"# comment\nVLLM_API_KEY='{KEY}'\n")
-    command = [sys.executable, PROGRAM, "--container", "vllm-main", "--url", url, "--model", "tiny", "--prompt-tokens", "4097"]
+    command = [
+        sys.executable,
+        PROGRAM,
+        "--container",
+        "vllm-main",
+        "--url",
+        url,
+        "--model",
+        "tiny",
+        "--prompt-tokens",
+        "4097",
+    ]
     command += ["--secrets", secrets, "--timeout", str(timeout)]
     return subprocess.run(
-        command, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False
+        command,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
