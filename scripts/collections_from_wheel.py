@@ -1,4 +1,4 @@
-"""collections_from_wheel.py WHEEL REQUIREMENTS DEST: the collections of REQUIREMENTS and their dependencies, out of WHEEL.
+"""collections_from_wheel.py WHEEL REQUIREMENTS DEST: what REQUIREMENTS names, with dependencies, out of WHEEL.
 
 WHEEL is PyPI's `ansible` package, which carries the collections' files as Galaxy would install them.
 """

@@ -11,8 +11,8 @@ from ansible.errors import AnsibleFilterError
 def vllm_merge(base: dict, *overrides: dict | None) -> dict:
     """`base` with each of `overrides` laid over it by key, in order.
 
-    A value of null removes the key; lists and dicts are replaced whole, as half of somebody else's list is never what is
-    meant. The result is sorted by key: the order in which a person wrote settings down must not restart an engine.
+    A value of null removes the key; lists and dicts are replaced whole: half of somebody else's list is never meant.
+    The result is sorted by key: the order in which a person wrote settings down must not restart an engine.
     """
     merged = dict(base)
     for override in overrides:
@@ -24,8 +24,8 @@ def vllm_arguments(args: dict) -> list[str]:
     """The command-line words for `args`, a dict of vLLM's option names without the dashes.
 
     true -> `--name`, false -> `--no-name`, a dict -> one word of compact JSON, a list -> the option with all its words,
-    anything else -> `--name=value`. Raises AnsibleFilterError for a name with its dashes or with underscores, which vLLM
-    would take and our merge would not recognise as the same option.
+    anything else -> `--name=value`. Raises AnsibleFilterError for a name with its dashes or underscores, which vLLM would
+    take and our merge would not recognise as the same option.
     """
     words: list[str] = []
     for name, value in args.items():
