@@ -12,7 +12,7 @@ started=$SECONDS
 "$here/base.sh"
 base_key=$(docker image inspect -f '{{index .Config.Labels "tandem.key"}}' "$BASE_IMAGE")
 # without make_model.py: any model serves for the warm-up, and none stays in the image
-site_key=$(hash_of "$base_key" "$here"/{requirements.lock,prune.sh,Dockerfile.site,warm-up})
+site_key=$(hash_of "$base_key" "$here"/{requirements.lock,common.sh,build.sh,prune.sh,Dockerfile.site,warm-up})
 # shellcheck disable=SC2046 # a list of files
 key=$(hash_of "$site_key" "$here/Dockerfile" $(find "$here/shim" -type f ! -name '*.pyc' | LC_ALL=C sort))
 
@@ -21,6 +21,8 @@ if image_is "$ENGINE_IMAGE" "$key"; then
   exit 0
 fi
 
+# what a run that was killed left behind
+find "$CACHE" -maxdepth 1 -name 'engine-build.*' -mmin +180 -exec rm -rf {} +
 work=$(mktemp -d "$CACHE/engine-build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -59,9 +61,15 @@ build_site() {
   build_image "$SITE_IMAGE" "$site_key" --network none -f "$here/Dockerfile.site" "$work/context"
 }
 
+replaced=$(docker image inspect -f '{{.Id}}' "$ENGINE_IMAGE" "$SITE_IMAGE" 2>/dev/null || true)
 image_is "$SITE_IMAGE" "$site_key" || build_site
 mkdir "$work/shim-context"
 cp -r "$here/Dockerfile" "$here/shim" "$work/shim-context"
+rm -rf "$work/shim-context/shim/__pycache__"
 chmod 0755 "$work/shim-context/shim/vllm"
 build_image "$ENGINE_IMAGE" "$key" --network none "$work/shim-context"
+# A gigabyte that nothing names any more; Docker refuses while a container uses it.
+for id in $replaced; do
+  [ "$(docker image inspect -f '{{len .RepoTags}}' "$id" 2>/dev/null)" != 0 ] || docker image rm "$id" >/dev/null 2>&1 || true
+done
 say "engine image: built in $((SECONDS - started)) s, $(docker image inspect -f '{{.Size}}' "$ENGINE_IMAGE" | awk '{printf "%.0f", $1 / 1e6}') MB"
