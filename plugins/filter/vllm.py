@@ -24,8 +24,8 @@ def vllm_arguments(args: dict) -> list[str]:
     """The command-line words for `args`, a dict of vLLM's option names without the dashes.
 
     true -> `--name`, false -> `--no-name`, a dict -> one word of compact JSON, a list -> the option with all its words,
-    anything else -> `--name=value`. Raises AnsibleFilterError for a name with its dashes or underscores: vLLM would take
-    it, and our merge would not recognise it as the same option.
+    anything else -> `--name=value`. Raises AnsibleFilterError for a name with its dashes or underscores: vLLM would
+    take it, and our merge would not recognise it as the same option.
     """
     words: list[str] = []
     for name, value in args.items():
