@@ -134,7 +134,7 @@ def step_mhz(gpu):
 def smallest_step(clocks):
     """The smallest distance between two of the sorted clocks, or None."""
     # itertools.pairwise is newer than the Python of the boxes.
-    return min((b - a for a, b in zip(clocks, clocks[1:]) if b > a), default=None)  # noqa: B905, RUF007
+    return min((b - a for a, b in zip(clocks, clocks[1:]) if b > a), default=None)
 
 
 # --- believe -----------------------------------------------------------------------------------------------------
@@ -514,11 +514,11 @@ class Convergence:
             self.record.update({gpu["uuid"]: None})
         errors, warnings, memory_supported = apply(self.nvml, handle, gpu, actions, self.wish.memory_required)
         after = gpu
-        try:
-            after, unlike = read_back(self.nvml, handle, gpu, target, self.sleep)
-            errors += unlike
-        except NvmlCallError as exc:
-            errors.append(f"{label(gpu)}: reading back failed: {exc}")
+        if not errors:  # else what reads otherwise is no news, and a GPU that is gone would say so twice
+            try:
+                after, errors = read_back(self.nvml, handle, gpu, target, self.sleep)
+            except NvmlCallError as exc:
+                errors.append(f"{label(gpu)}: reading back failed: {exc}")
         fresh = {"wish": locks, "memory_supported": memory_supported, "evidence": evidence_of(self.signs, after)}
         self.record.update({gpu["uuid"]: None if errors else fresh})
         return after, errors, warnings, memory_supported

@@ -225,7 +225,7 @@ def show_status(report):
     lines = []
     if len(rows) > 1:
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]  # noqa: B905
+        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         lines.append("")
     for gpu in report["gpus"]:
         lines += [f"{clocks.label(gpu)}: {sentence}" for sentence in gpu["evidence"]]

@@ -239,10 +239,11 @@ def test_a_failed_power_limit_does_not_keep_the_lock_from_being_set(lab):
 
 def test_one_sentence_when_the_gpu_is_gone(lab):
     lab.nvml.cards[0].persistence = False
-    for name in ("SetPersistenceMode", "SetPowerManagementLimit", "SetGpuLockedClocks", "GetPersistenceMode"):
+    for name in ("SetPersistenceMode", "SetPowerManagementLimit", "SetGpuLockedClocks"):
         lab.nvml.cards[0].errors[f"nvmlDevice{name}"] = 15
     result = lab.run(max_mhz=2100, power_limit_w=300)
     assert len(result["errors"]) == 1 and "fallen off the bus" in result["errors"][0]
+    assert [name for name, index, _arguments in lab.nvml.calls if index == 0] == ["nvmlDeviceSetPersistenceMode"]
     assert lab.nvml.cards[1].lock == (0, 2100)
 
 
