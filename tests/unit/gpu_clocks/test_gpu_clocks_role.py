@@ -222,7 +222,7 @@ def test_check_is_quiet_and_repeats(units):
 
 
 def test_the_box_gets_every_file_that_the_program_imports():
-    files = re.findall(r"/usr/local/lib/tandem/(tandem_\w+)\.py", (ROLE / "vars/main.yml").read_text())
+    files = re.findall(r"^  - (tandem_\w+)\.py$", (ROLE / "vars/main.yml").read_text(), re.M)
     needed, left = set(), ["tandem_gpu_program"]
     while left:
         name = left.pop()
