@@ -21,6 +21,7 @@ build() {
   sim/box/build.sh trixie ${TANDEM_SIM_SUITE:-}  # the depot is always a trixie
   sim/depot/build.sh
   sim/packages/build.sh "$CACHE/sim-packages"
+  [ "${TANDEM_SIM_SUITE:-}" != bookworm ] || sim/packages/docker.sh "$CACHE/sim-packages"
   sim/engine/build.sh
   sim/engine/model.sh
   sim/depot/push.sh tandem-sim/vllm-cpu:0.32.0 vllm-cpu:0.32.0

@@ -22,34 +22,10 @@ for argument in "$@"; do
   esac
 done
 [ -n "$out" ] || die "$usage"
-for tool in dpkg-deb apt-ftparchive gpg gpgconf cc; do
-  command -v "$tool" >/dev/null || die "$tool is missing: make setup"
-done
-mkdir -p "$out" "$CACHE/packages"
+command -v cc >/dev/null || die "cc is missing: make setup"
+mkdir -p "$out"
 out=$(cd "$out" && pwd)
-
-# One build at a time: they share the key, and perhaps OUTDIR.
-exec 9>"$CACHE/packages/lock"
-flock 9
-
-work=$(mktemp -d)
-export GNUPGHOME=$work/gnupg # in /tmp, as a socket's path must be short
-finish() {
-  gpgconf --kill all 2>/dev/null || true
-  rm -rf "$work" "$out"/.new
-}
-trap finish EXIT
-mkdir -m 0700 "$GNUPGHOME"
-
-# The vendor's key, without a passphrase: it signs nothing but stand-ins.
-signing_key=$CACHE/packages/signing-key.asc
-if [ ! -e "$signing_key" ]; then
-  gpg --batch --quiet --passphrase '' --quick-generate-key 'tandem simulated vendor (signs stand-ins only)' ed25519 sign never 2>/dev/null
-  (umask 077 && gpg --batch --armor --export-secret-keys >"$signing_key.new")
-  mv "$signing_key.new" "$signing_key"
-else
-  gpg --batch --quiet --import "$signing_key" 2>/dev/null
-fi
+. "$here/lib/signing.sh"
 
 # shellcheck disable=SC2046 # lists of files
 key=$(hash_of $(find "$here" "$here/../nvml" -type f -not -name README.md -not -path '*/__pycache__/*' | LC_ALL=C sort) "$signing_key" "${drivers[@]}" "${toolkits[@]}")
@@ -100,17 +76,8 @@ package() {
 
 # index DIRECTORY LABEL: makes a directory of packages a signed flat repository
 index() {
-  (
-    cd "$1"
-    apt-ftparchive packages . >Packages
-    gzip -kn Packages
-    apt-ftparchive -o APT::FTPArchive::Release::Origin=NVIDIA -o "APT::FTPArchive::Release::Label=$2" \
-      -o APT::FTPArchive::Release::Architectures=amd64 \
-      -o "APT::FTPArchive::Release::Description=simulated stand-ins" release . >"$work/Release"
-    mv "$work/Release" Release
-    gpg --batch --quiet --yes --armor --detach-sign -o Release.gpg Release
-    gpg --batch --quiet --yes --clear-sign -o InRelease Release
-  )
+  (cd "$1" && apt-ftparchive packages . >Packages && gzip -kn Packages)
+  sign "$1" -o APT::FTPArchive::Release::Origin=NVIDIA -o "APT::FTPArchive::Release::Label=$2"
 }
 
 new=$out/.new
@@ -133,5 +100,6 @@ for tree in cuda libnvidia-container; do
   rm -rf "${out:?}/$tree"
   mv "$new/$tree" "$out/$tree"
 done
+rm -rf "$new"
 echo "$key" >"$out/.key"
 say "packages: built in $((SECONDS - started)) s (driver ${drivers[*]}, toolkit ${toolkits[*]})"
