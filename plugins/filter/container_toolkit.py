@@ -39,8 +39,8 @@ def _too_old(version):
 def cdi_findings(text: str | None, driver: str, uuids: list[str]) -> list[str]:
     """Sentences about what is wrong in `text`, a CDI specification in YAML or JSON, or None for one that is absent.
 
-    It must define nvidia.com/gpu devices named by exactly the `uuids` of the cards, and mount the libraries of `driver`,
-    the loaded one: their file names end in its version.
+    It must define nvidia.com/gpu devices named by exactly the `uuids` of the cards, and mount the libraries of
+    `driver`, the loaded one: their file names end in its version.
     """
     if text is None:
         return ["it is absent"]

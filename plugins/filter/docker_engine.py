@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 
-# By os-release's ID and VERSION_ID: the release's name in Docker's repository, and where its Docker comes from by default.
+# By os-release's ID and VERSION_ID: the release's name in Docker's repository, and where Docker comes from by default.
 RELEASES = {
     ("debian", "12"): ("bookworm", "docker"),  # its own Docker 20.10 knows no CDI
     ("debian", "13"): ("trixie", "distribution"),
@@ -47,7 +47,8 @@ def docker_choice(host: dict, wish: str) -> dict:
         others = [name for name in PACKAGES[installed[0]] if found[name]["version"]]
         finding = (
             f"{others[0]} {found[others[0]]['version']} is installed, docker_engine_source is {source}; "
-            f"set docker_engine_source to {installed[0]}, or remove it yourself, which ends every container: apt-get remove {' '.join(others)}"
+            f"set docker_engine_source to {installed[0]}, or remove it yourself, which ends every container: "
+            f"apt-get remove {' '.join(others)}"
         )
     elif host["docker"]["installed"] and not installed:
         finding = "a dockerd is installed that belongs neither to docker-ce nor to docker.io; remove it"
@@ -67,7 +68,7 @@ def docker_choice(host: dict, wish: str) -> dict:
 
 
 def docker_cdi(version: str | None) -> dict:
-    """What daemon.json must say to have CDI in Docker `version`: from 25 it has to be said, from 28.3 it is the default.
+    """What daemon.json must say to have CDI in Docker `version`: from 25 it must be said, from 28.3 it is the default.
 
     None, for a Docker that is not installed yet, says it. Raises ValueError below 25, which knows no CDI.
     """
@@ -94,8 +95,8 @@ def docker_read(text: str | None) -> dict:
 
 
 def docker_merge(found, wish):
-    """`wish` laid over `found`. Dicts merge by key at every depth, a null removes its key; of lists ours come first, then
-    what else was there; anything else is replaced. Keys that `wish` does not name stay as they are."""
+    """`wish` laid over `found`. Dicts merge by key at every depth, a null removes its key; of lists ours come first,
+    then what else was there; anything else is replaced. Keys that `wish` does not name stay as they are."""
     if isinstance(found, dict) and isinstance(wish, dict):
         merged = {key: value for key, value in found.items() if key not in wish}
         for key, value in wish.items():
@@ -131,7 +132,7 @@ def docker_wanted(found: dict, version: str | None, insecure_registries: list, m
 
 
 def docker_restart_reasons(docker: dict, found: dict, wanted: dict) -> list[str]:
-    """Why a Docker that runs must be restarted to work by `wanted`; empty for one that does not run: its start loads all.
+    """Why a Docker that runs must be restarted to work by `wanted`; empty for one that does not run.
 
     `docker` is `docker` of a result of the module host_info, `found` what its daemon.json holds now.
     """
