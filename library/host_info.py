@@ -293,7 +293,7 @@ def engines():
 
 
 def daemon_json_error(config):
-    """What the installed dockerd has against its configuration file, or None. Before version 23 it has no such check."""
+    """What the installed dockerd has against its configuration, or None. Before version 23 it has no such check."""
     if not os.path.exists(config) or not shutil.which("dockerd"):
         return None
     done = subprocess.run(
