@@ -1,65 +1,150 @@
-"""What stands in the way of serving on a box: a pure function of what was seen and what is wanted."""
+# SPDX-License-Identifier: Apache-2.0
+"""What stands in the way of serving on a box: pure functions of what was seen (module host_info) and what is wanted."""
 
 from __future__ import annotations
 
-# Debian and Ubuntu releases for which NVIDIA's repository and a Docker with CDI exist, as far as the roles know them.
-SUPPORTED = {"debian": ["12", "13"], "ubuntu": ["22.04", "24.04"]}
+# Releases for which NVIDIA's driver and a Docker with CDI can be had.
+SUPPORTED = {"debian": ["12", "13"], "ubuntu": ["22.04", "24.04", "26.04"]}
+
+# Seconds by which a clock may be wrong before certificates and package indexes are taken for invalid.
+CLOCK_TOLERANCE = 60
+
+# Sources of a driver that is built on the box, for which it needs headers and, under Secure Boot, a key of its own.
+BUILT = ("cuda",)
 
 
-def host_findings(info: dict, gpus: int, free_disk_gib: int, memory_gib: int) -> list[str]:
-    """Sentences about `info`, a result of the module host_info; each names what is wrong, what is wanted and the way out.
+def host_findings(info, gpus=2, memory_gib=30, space_gib=None, driver_source="cuda", now=None):
+    """Sentences about `info`, a result of the module host_info: what is wrong, what is wanted and the way out.
 
-    `gpus` is the number of NVIDIA cards wanted; `free_disk_gib` is compared with the file system of /var/lib. An empty list
-    means that the box is fit. Memory is compared with 5 % to spare, as firmware keeps some of what is fitted.
+    gpus           NVIDIA cards wanted, all of one kind
+    memory_gib     compared with 5 % to spare, as firmware keeps some of what is fitted
+    space_gib      GiB that must be free, by path in info["paths"]; paths on one file system are added up
+    driver_source  ubuntu, cuda or none: what a driver_plan says
+    now            the controller's time in seconds, against which the box's clock is held; null does not
+
+    An empty list means that the box is fit.
     """
-    os, cards = info["os"], info["gpus_on_pci"]
-    free_gib, has_gib = info["paths"]["/var/lib"]["free_mib"] / 1024, info["memory_mib"] / 1024
+    findings = system(info) + cards(info["gpus_on_pci"], int(gpus))
+    if not info["nvidia_loaded"] and driver_source in BUILT:
+        findings += building(info)
+    findings += space(info["paths"], space_gib or {})
+    has_gib = info["memory_mib"] / 1024
+    if has_gib < 0.95 * float(memory_gib):
+        findings.append(
+            f"it has {has_gib:.0f} GiB of memory, host_preflight_memory_gib is {memory_gib}; add some, or lower it"
+        )
+    if now and abs(info["time"] - now) > CLOCK_TOLERANCE:
+        findings.append(
+            f"its clock differs by {abs(info['time'] - now):.0f} s from this machine's, so certificates and package "
+            "indexes may count as invalid; timedatectl set-ntp true"
+        )
+    return findings + docker(info["docker"]) + sources(info)
+
+
+def system(info):
     releases = ", ".join(f"{name} {release}" for name in SUPPORTED for release in SUPPORTED[name])
     findings = []
-    if os["version_id"] not in SUPPORTED.get(os["id"], []):
-        findings.append(f"it runs {os['pretty_name'] or 'an unknown system'}; install one of {releases}")
+    if info["os"]["version_id"] not in SUPPORTED.get(info["os"]["id"], []):
+        findings.append(f"it runs {info['os']['pretty_name'] or 'an unknown system'}; install one of {releases}")
     if info["architecture"] != "x86_64":
         findings.append(f"its architecture is {info['architecture']}; x86_64 is needed")
-    if len(cards) != int(gpus):
-        findings.append(
-            f"the PCI bus shows {len(cards)} NVIDIA card(s), host_preflight_gpus is {gpus}; "
-            "check seating, power and the BIOS (Above 4G Decoding), or set host_preflight_gpus to what the box has"
-        )
-    kinds = sorted({card["device"] for card in cards})
-    if len(kinds) > 1:
-        findings.append(f"its cards are of different kinds (PCI device ids {', '.join(kinds)}); use cards of one kind")
-    if not info["kernel_headers"] and not info["nvidia_loaded"]:
-        findings.append(
-            f"headers of the running kernel {info['kernel']} are missing, so the driver cannot be built; "
-            f"apt-get install linux-headers-{info['kernel']}, or reboot into the kernel that has them"
-        )
-    if info["secure_boot"] and not info["nvidia_loaded"]:
-        findings.append(
-            "Secure Boot is on and no NVIDIA module is loaded; a module built here is not signed by a key that the firmware "
-            "trusts: switch Secure Boot off, or enrol a key at the console (mokutil --import) and load the driver once by hand"
-        )
-    if free_gib < float(free_disk_gib):
-        findings.append(
-            f"{free_gib:.0f} GiB are free below /var/lib, host_preflight_free_disk_gib is {free_disk_gib}; free some, or lower it"
-        )
-    if has_gib < 0.95 * float(memory_gib):
-        findings.append(f"it has {has_gib:.0f} GiB of memory, host_preflight_memory_gib is {memory_gib}; add some, or lower it")
-    if info["docker"]["snap"]:
-        findings.append("Docker is installed as a snap, which cannot see the cards; snap remove docker")
     return findings
 
 
-def driver_reboot_reason(info: dict) -> str:
-    """Why the NVIDIA driver of `info`, a result of the module host_info, needs a reboot; an empty string if it does not."""
-    loaded, installed = info["nvidia_loaded"], info["nvidia_installed"]
+def cards(found, wanted):
+    findings = []
+    if len(found) != wanted:
+        findings.append(
+            f"the PCI bus shows {len(found)} NVIDIA card(s), host_preflight_gpus is {wanted}; "
+            "check seating, power and the BIOS (Above 4G Decoding), or set host_preflight_gpus to what the box has"
+        )
+    kinds = sorted({card["device"] for card in found})
+    if len(kinds) > 1:
+        findings.append(f"its cards are of different kinds (PCI device ids {', '.join(kinds)}); use cards of one kind")
+    return findings
+
+
+def building(info):
+    """A driver that DKMS builds needs headers, now and after each kernel update, and a key that the firmware trusts."""
+    findings, metas = [], info["kernel_metas"]
+    headers = [name.replace("linux-image", "linux-headers") for name in metas if name.startswith("linux-image-")]
+    absent = [name for name in headers if name not in metas]
+    if not info["kernel_headers"]:
+        findings.append(
+            f"headers of the running kernel {info['kernel']} are missing, so the driver cannot be built; "
+            f"apt-get install {' '.join([*absent, 'linux-headers-' + info['kernel']])}, "
+            "or reboot into the kernel that has them"
+        )
+    elif absent:
+        findings.append(
+            f"{', '.join(absent)} is not installed, so the next kernel would come without headers and boot without "
+            f"a driver; apt-get install {' '.join(absent)}"
+        )
+    if info["secure_boot"]:
+        findings.append(
+            "Secure Boot is on and no NVIDIA module is loaded; a module built here is not signed by a key that the "
+            "firmware trusts: switch Secure Boot off, or enrol a key at the console (mokutil --import) and load the "
+            "driver once by hand"
+        )
+    return findings
+
+
+def space(paths, wanted):
+    """One finding per file system, as image store and weights are often on the same one."""
+    findings, by_filesystem = [], {}
+    for path, gib in wanted.items():
+        if float(gib) > 0:
+            by_filesystem.setdefault(paths[path]["filesystem"], []).append((path, float(gib)))
+    for needs in by_filesystem.values():
+        free_gib, need_gib = paths[needs[0][0]]["free_mib"] / 1024, sum(gib for _, gib in needs)
+        if free_gib < need_gib:
+            asked = " and ".join(f"{gib:.0f} GiB for {path}" for path, gib in needs)
+            findings.append(
+                f"{free_gib:.0f} GiB are free, wanted are {asked}; free some, "
+                "or lower host_preflight_free_disk_gib or host_preflight_weights_gib"
+            )
+    return findings
+
+
+def docker(found):
+    findings = []
+    if found["snap"]:
+        findings.append("Docker is installed as a snap, which cannot see the cards; snap remove docker")
+    if found["desktop"]:
+        findings.append(
+            "Docker Desktop is installed, whose containers run in a virtual machine without the cards; "
+            "apt-get remove docker-desktop"
+        )
+    return findings
+
+
+def sources(info):
+    """A box that has its driver and Docker needs nothing from them."""
+    if info["nvidia_loaded"] and info["docker"]["version"]:
+        return []
+    return [
+        f"{url} does not answer ({why}); check name server, route and proxy, or name a mirror where the address is set"
+        for url, why in info["urls"].items()
+        if why
+    ]
+
+
+def host_remarks(info):
+    """Sentences about what is worth knowing and stands in nobody's way."""
+    remarks = []
     holders = sorted({card["driver"] for card in info["gpus_on_pci"] if card["driver"] not in (None, "nvidia")})
-    if holders and not loaded:
-        return f"{', '.join(holders)} holds the cards, the NVIDIA driver is not loaded"
-    if loaded and installed and loaded != installed:
-        return f"driver {loaded} is loaded, {installed} is installed"
-    return ""
+    if holders and not info["nvidia_loaded"]:
+        remarks.append(
+            f"{', '.join(holders)} holds the cards; role nvidia_driver keeps it off them from the next boot on, "
+            "nvidia_driver_allow_reboot decides on that"
+        )
+    if info["clock_synchronised"] is False:
+        remarks.append("no time server keeps its clock right; timedatectl set-ntp true")
+    return remarks
 
 
 class FilterModule:
+    """Ansible's entry point."""
+
     def filters(self):
-        return {"host_findings": host_findings, "driver_reboot_reason": driver_reboot_reason}
+        return {"host_findings": host_findings, "host_remarks": host_remarks}
