@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure functions that turn a profile and its overrides into what an engine is started with."""
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def vllm_arguments(args: dict) -> list[str]:
     """The command-line words for `args`, a dict of vLLM's option names without the dashes.
 
     true -> `--name`, false -> `--no-name`, a dict -> one word of compact JSON, a list -> the option with all its words,
-    anything else -> `--name=value`. Raises AnsibleFilterError for a name with its dashes or underscores: vLLM would
-    take it, and our merge would not recognise it as the same option.
+    of which dicts and lists are JSON again, anything else -> `--name=value`. Raises AnsibleFilterError for what vLLM
+    would take and our merge and rules would not recognise: a name with its dashes or underscores, a dotted name, JSON
+    as text.
     """
     words: list[str] = []
     for name, value in args.items():
@@ -33,17 +35,28 @@ def vllm_arguments(args: dict) -> list[str]:
             raise AnsibleFilterError(
                 f"vllm_args: {name!r} is not written as vLLM documents it; write {name.lstrip('-').replace('_', '-')!r}"
             )
+        if "." in name:
+            head, _, key = name.partition(".")
+            raise AnsibleFilterError(f"vllm_args: write {name!r} as a mapping, {head}: {{{key}: {value}}}")
+        if isinstance(value, str) and value.lstrip().startswith("{") and name != "chat-template":
+            raise AnsibleFilterError(
+                f"vllm_args: {name} is JSON as text ({value}); write it as a mapping, without quotes"
+            )
         if value is True:
             words.append(f"--{name}")
         elif value is False:
             words.append(f"--no-{name}")
         elif isinstance(value, dict):
-            words.append(f"--{name}={json.dumps(value, separators=(',', ':'), sort_keys=True)}")
+            words.append(f"--{name}={_json(value)}")
         elif isinstance(value, (list, tuple)):
-            words += [f"--{name}", *map(str, value)]
+            words += [f"--{name}", *(_json(item) if isinstance(item, (dict, list)) else str(item) for item in value)]
         else:
             words.append(f"--{name}={value}")
     return words
+
+
+def _json(value):
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def config_hash(config) -> str:
@@ -52,5 +65,7 @@ def config_hash(config) -> str:
 
 
 class FilterModule:
+    """Ansible's entry point."""
+
     def filters(self):
         return {"vllm_merge": vllm_merge, "vllm_arguments": vllm_arguments, "config_hash": config_hash}

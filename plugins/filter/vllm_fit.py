@@ -13,8 +13,8 @@ import re
 GIB = 2**30
 LENGTHS = [8192, 16384, 32768, 65536, 131072, 262144]
 
-# Only what is known of a model; there is no guessing for others. `gdn` layers (linear attention) keep a state of constant
-# size per request, `attention` layers a cache that grows with it.
+# Only what is known of a model; there is no guessing for others. GDN layers (linear attention) keep a state of constant
+# size per request, attention layers a cache that grows with it.
 ARCHITECTURES = {
     "qwen3.8-27b": {
         "gdn": True,
@@ -56,7 +56,7 @@ def vllm_speculative_tokens(args):
     config = args.get("speculative-config") or {}
     if not isinstance(config, dict):
         return None
-    return vllm_integer(config.get("num_speculative_tokens", 0))
+    return vllm_integer(config.get("num_speculative_tokens", args.get("spec-tokens", 0)))
 
 
 def vllm_blocks(architecture, tensor_parallel, kv_bytes, speculative_tokens, prefix_cache):
@@ -86,11 +86,12 @@ def vllm_fit(args, profile=None, box=None, version=None):
     box      keys `cards` and `memory_mib` (of one card); null or absent stands for 24 GB cards
     version  vLLM's, as "0.33.0", or null
 
-    Returns a dict. `known` is false where the answer would be a guess, and only `sentence` says more then: why. Else:
+    Returns a dict. `architecture` is what is known of the model or null, `speculative_tokens` their number or null.
+    `known` is false where the answer would be a guess, and `sentence` says why. Else there are as well:
 
     blocks, block_tokens     in the pool of a card, and tokens in one of them
     kv_gib, kv_from          GiB per card for the pool, and what that figure comes from
-    pool                     tokens, as vLLM prints it at start-up; null where max-model-len is not set, as all that needs it
+    pool                     tokens, as vLLM prints it at start-up; null, as all that needs it, without a max-model-len
     concurrency              requests of full length at once
     needed                   blocks that one request of full length needs
     requests                 by length in tokens: how many requests of that length run at once
@@ -101,6 +102,12 @@ def vllm_fit(args, profile=None, box=None, version=None):
     """
     profile, box = profile or {}, box or {}
     architecture = profile.get("architecture")
+    model = ARCHITECTURES.get(architecture)
+    fit = {"architecture": model, "speculative_tokens": vllm_speculative_tokens(args), "known": False}
+    return {**fit, **_fit(args, profile, box, version, architecture, fit["speculative_tokens"])}
+
+
+def _fit(args, profile, box, version, architecture, tokens):
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         return _unknown(f"the profile's architecture is {architecture or 'not set'}, known is {known}")
@@ -110,7 +117,6 @@ def vllm_fit(args, profile=None, box=None, version=None):
     dtype = str(args.get("kv-cache-dtype", "auto"))
     if dtype not in KV_BYTES:
         return _unknown(f"the size of a token with kv-cache-dtype {dtype} is not known here")
-    tokens = vllm_speculative_tokens(args)
     if tokens is None:
         return _unknown("speculative-config is not readable")
     weights = (profile.get("model") or {}).get("weights_gb")
@@ -176,7 +182,7 @@ def kv_gib(args, memory, weights_gb, tensor_parallel, box):
 
 
 def _unknown(why):
-    return {"known": False, "sentence": f"whether it fits is not known: {why}"}
+    return {"sentence": f"whether it fits is not known: {why}"}
 
 
 def _sentence(fit, length, version):

@@ -25,6 +25,11 @@ PROFILES = Path(__file__).parents[2] / "roles/vllm/vars/profiles"
             ['--speculative-config={"method":"mtp","num_speculative_tokens":2}'],
         ),
         ({"served-model-name": ["a", "b"]}, ["--served-model-name", "a", "b"]),
+        (
+            {"lora-modules": [{"path": "/b", "name": "a"}, "x=/y"]},
+            ["--lora-modules", '{"name":"a","path":"/b"}', "x=/y"],
+        ),
+        ({"chat-template": "{% if a %}"}, ["--chat-template={% if a %}"]),
         ({"chat-template": "a b%c$d"}, ["--chat-template=a b%c$d"]),
     ],
 )
@@ -38,6 +43,19 @@ def test_an_option_written_otherwise_is_refused_with_the_right_name(name):
         vllm_arguments({name: 1})
     assert repr(name) in str(error.value)
     assert repr(name.lstrip("-").replace("_", "-")) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"speculative-config.method": "mtp"}, ["'speculative-config.method'", "speculative-config: {method: mtp}"]),
+        ({"speculative-config": '{"method": "mtp"}'}, ["speculative-config", "write it as a mapping"]),
+    ],
+)
+def test_what_rules_could_not_read_is_refused_with_the_right_form(args, words):
+    with pytest.raises(AnsibleFilterError) as error:
+        vllm_arguments(args)
+    assert all(word in str(error.value) for word in words)
 
 
 def test_merge_replaces_by_key_and_null_removes():

@@ -139,9 +139,15 @@ def test_a_pool_of_one_request_is_not_enough(blocks, enough):
 )
 def test_what_is_not_known_is_said_not_guessed(profile, args, words):
     fit = vllm_fit(args, profile)
-    assert set(fit) == {"known", "sentence"}
+    assert set(fit) == {"architecture", "speculative_tokens", "known", "sentence"}
     assert fit["known"] is False
     assert words in fit["sentence"]
+
+
+def test_tokens_by_the_short_option_count_as_well():
+    args = {**ARGS, "spec-method": "mtp", "spec-tokens": 2}
+    del args["speculative-config"]
+    assert vllm_fit(args, PROFILE) == vllm_fit(ARGS, PROFILE)
 
 
 def test_without_a_length_nothing_is_said_about_it():

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rules must know of a box and an image: pure functions of what was seen and of an image's name."""
+
+from __future__ import annotations
+
+import re
+
+# Compute capability, name and memory in MiB or null by PCI device id, for a box whose driver does not run yet
+# (pci.ids; NVIDIA's list of CUDA GPUs).
+PCI = {
+    "0x2684": ("8.9", "NVIDIA GeForce RTX 4090", 24564),
+    "0x2204": ("8.6", "NVIDIA GeForce RTX 3090", None),
+    "0x2203": ("8.6", "NVIDIA GeForce RTX 3090 Ti", None),
+}
+# vLLM's own images of these releases carry its wheels for CUDA 13, unless the tag says otherwise.
+CUDA_13 = ((0, 20, 2), (0, 33, 0))
+
+
+def vllm_box(gpu_info, host_info):
+    """What rules and fit ask of a box, from the results of the modules gpu_info and host_info.
+
+    Returns a dict: `cards`, `memory_mib` of the smallest, `capability` ("8.9"; of the lowest), `names`, `driver`. The
+    driver says it where one runs, else the cards' PCI device ids. null is unknown.
+    """
+    driver = host_info.get("nvidia_loaded")
+    if gpu_info.get("available") and gpu_info["gpus"]:
+        cards = [(gpu["compute_capability"], gpu["name"], gpu["memory_total_mib"]) for gpu in gpu_info["gpus"]]
+        driver = gpu_info.get("driver_version") or driver
+    else:
+        cards = [PCI.get(card["device"], (None, None, None)) for card in host_info["gpus_on_pci"]]
+    capabilities, names, memories = zip(*cards, strict=True) if cards else ((), (), ())
+    return {
+        "cards": len(cards) or None,
+        "memory_mib": min(memories) if cards and None not in memories else None,
+        "capability": min(capabilities, key=_numbers) if cards and None not in capabilities else None,
+        "names": sorted(set(names)) if None not in names else [],
+        "driver": driver,
+    }
+
+
+def vllm_version(image):
+    """vLLM's version ("0.33.0") by the tag of `image`, or an empty string for a tag that names none, as a nightly's."""
+    match = re.search(r":v?(\d+\.\d+\.\d+)(?:[-+.][\w.+-]*)?(?:@.*)?$", image)
+    return match[1] if match else ""
+
+
+def vllm_image_cuda(image):
+    """The CUDA version ("12.9", "13") that `image` is made for by its name; an empty string where that is unknown."""
+    match = re.search(r"[-.+]cu(\d\d)(\d)(?:@|-|$)", image)
+    if match:
+        return f"{match[1]}.{match[2]}"
+    version = vllm_version(image)
+    official = re.match(r"(?:[\w.-]+(?::\d+)?/)?vllm/vllm-openai:v[\d.]+(?:@|$)", image)
+    return "13" if official and version and CUDA_13[0] <= _numbers(version) <= CUDA_13[1] else ""
+
+
+def _numbers(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+class FilterModule:
+    """Ansible's entry point."""
+
+    def filters(self):
+        return {"vllm_box": vllm_box, "vllm_version": vllm_version, "vllm_image_cuda": vllm_image_cuda}

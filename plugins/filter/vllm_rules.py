@@ -1,0 +1,478 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known to go wrong with an engine's configuration: a table of rules, and a function that applies it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import NamedTuple
+
+REPORT = "field report, August 2026"
+WHEELS = "read in vLLM's published wheels"
+
+
+class Case(NamedTuple):
+    """What a rule looks at."""
+
+    args: dict  # vLLM's options by name, resolved
+    env: dict
+    version: tuple  # (0, 33, 0), or () where the image's tag names none
+    image: str
+    box: dict  # a vllm_box; empty while no box was looked at
+    fit: dict  # a vllm_fit
+    options: dict  # the options of this version by name (roles/vllm/files/options), empty where there is no list
+    more: dict  # the whole config of vllm_verdicts
+
+    @property
+    def tokens(self):
+        return self.fit["speculative_tokens"] or 0
+
+    @property
+    def gdn(self):
+        return bool(self.fit["architecture"] and self.fit["architecture"]["gdn"])
+
+    @property
+    def backend(self):
+        config = self.args.get("attention-config")
+        found = self.args.get("attention-backend") or (config.get("backend") if isinstance(config, dict) else None)
+        return str(found or self.env.get("VLLM_ATTENTION_BACKEND") or "").upper()
+
+    @property
+    def kv_dtype(self):
+        return str(self.args.get("kv-cache-dtype", "auto"))
+
+    def number(self, name, default=None):
+        value = self.args.get(name, default)
+        try:
+            return None if isinstance(value, bool) or value is None else float(value)
+        except (TypeError, ValueError):
+            return None
+
+
+def flash_attn_fp8(case):
+    if case.backend != "FLASH_ATTN" or not case.kv_dtype.startswith("fp8"):
+        return
+    capability = case.box.get("capability")
+    both = f"attention-backend FLASH_ATTN with kv-cache-dtype {case.kv_dtype}"
+    needs = "an fp8 KV cache needs FlashAttention 3 on compute capability 9.0 or 4 on 10.0"
+    way_out = "remove attention-backend (null in vllm_args): vLLM then takes FlashInfer, which has it; keep fp8"
+    if capability is None:
+        yield f"{both}: {needs}, and that of these cards is not known", way_out, "warn"
+    elif capability.split(".")[0] not in ("9", "10"):
+        yield f"{both} does not start: {needs}, and these cards have {capability}", way_out
+
+
+def bf16_kv_cache(case):
+    if case.gdn and case.kv_dtype in ("auto", "bfloat16", "float16"):
+        set_to = case.args.get("kv-cache-dtype", "not set")
+        yield (
+            f"kv-cache-dtype is {set_to}, so the KV cache is 16-bit: a clean log, and 31.7 tok/s instead of 67.6 (one "
+            "stream, two RTX 4090s)",
+            "set kv-cache-dtype to fp8, without an attention-backend",
+        )
+
+
+def prefix_cache_with_mtp(case):
+    prefix = case.args.get("enable-prefix-caching")
+    if case.gdn and case.tokens and prefix is not False and not case.args.get("disable-prefix-caching"):
+        yield (
+            f"prefix caching ({'on' if prefix else 'not set'}) with {case.tokens} speculative tokens on a model with "
+            "GDN layers: output has been seen to go wrong slowly, and to clear at a restart",
+            "watch answers; if they degrade, set enable-prefix-caching to false, or remove speculative-config",
+        )
+
+
+def xid_31(case):
+    if case.gdn and case.tokens and case.backend in ("", "FLASHINFER") and case.kv_dtype.startswith("fp8"):
+        yield (
+            "MTP with FlashInfer and an fp8 KV cache: illegal memory access (Xid 31) has been seen under sustained "
+            "load; it is a fault of the software, not of the card",
+            "let the unit restart the engine; if it recurs, remove speculative-config",
+        )
+
+
+def too_many_tokens(case):
+    if case.gdn and case.tokens > 4:
+        yield (
+            f"num_speculative_tokens is {case.tokens}; more than 4 crash GDN layers",
+            "set it to 0 to 4; the field report's is 2",
+        )
+
+
+def too_many_sequences(case):
+    if not case.fit["known"]:
+        return
+    most, wanted = case.fit["max_num_seqs"], case.number("max-num-seqs")
+    if wanted is None:
+        yield (
+            f"max-num-seqs is not set, and vLLM's default may be above the {most} state blocks that fit",
+            f"set max-num-seqs <= {most}",
+            "advise",
+        )
+    elif wanted > most > 0:
+        yield (
+            f"max-num-seqs is {wanted:.0f}, and {most} state blocks fit; vLLM does not start",
+            f"set max-num-seqs <= {most}",
+        )
+    elif (at_8k := case.fit["requests"].get(8192)) is not None and wanted > at_8k > 0:
+        yield (
+            f"max-num-seqs is {wanted:.0f}, and {at_8k} requests of 8K tokens fit at once; more are evicted and "
+            "computed anew",
+            f"set max-num-seqs to {at_8k} or less, or keep requests short",
+            "advise",
+        )
+
+
+def no_headroom(case):
+    if not case.fit["known"] or case.fit["enough"] is not False:
+        return
+    blocks, needed, length = case.fit["blocks"], case.fit["needed"], case.fit["max_model_len"]
+    if blocks < needed:
+        says = f"one request of max-model-len needs {needed} blocks, {blocks} fit; vLLM does not start"
+    else:
+        says = (
+            f"one request of max-model-len needs {needed} blocks, {blocks} fit; below 1.05 requests a long one is "
+            "evicted and computed anew for ever, while all looks healthy"
+        )
+    yield says, f"set max-model-len <= {length}" if length else "use fewer bytes of weights per card, or more cards"
+
+
+def all_reduce(case):
+    if (case.number("tensor-parallel-size", 1) or 1) <= 1:
+        return
+    custom = case.args.get("disable-custom-all-reduce") is not True
+    allocator = next(
+        (case.env[name] for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF") if name in case.env), ""
+    )
+    if custom and "expandable_segments:true" in str(allocator).lower():
+        yield (
+            f"custom all-reduce is on and PyTorch's allocator is set to {allocator}; the two crash together",
+            "set disable-custom-all-reduce to true",
+            "refuse",
+        )
+        return
+    names = case.box.get("names")
+    if names and not any("GeForce" in name for name in names):
+        return
+    if custom:
+        yield (
+            "disable-custom-all-reduce is not true; without peer-to-peer access between the cards, which consumer "
+            "cards do not have, the custom all-reduce has been seen to hang or to add wrongly",
+            "set disable-custom-all-reduce to true",
+        )
+    if str(case.env.get("NCCL_P2P_DISABLE", "")) != "1":
+        yield (
+            "NCCL_P2P_DISABLE is not 1; consumer cards have no peer-to-peer access, without which sums over two "
+            "cards have been seen to hang",
+            'set NCCL_P2P_DISABLE to "1" in vllm_env',
+        )
+
+
+def driver_floor(case):
+    driver, minimum = case.box.get("driver"), case.more.get("minimum_driver")
+    if case.more.get("cuda_finding"):
+        yield case.more["cuda_finding"], "see there"
+    elif driver and minimum and _numbers(driver) < _numbers(minimum):
+        yield (
+            f"driver {driver} is loaded, the profile's minimum_driver is {minimum}",
+            f'set nvidia_driver_branch to "{minimum.split(".")[0]}" or newer',
+        )
+
+
+def stop_order(case):
+    shutdown, docker, systemd = case.more.get("stop") or (0, 1, 2)
+    if not shutdown < docker < systemd:
+        yield (
+            f"shutdown-timeout {shutdown}, docker stop {docker} and TimeoutStopSec {systemd} must each be longer than "
+            "the one before, or requests that still run are killed",
+            "raise the later ones, such as 60, 75, 90",
+            "refuse",
+        )
+    if not case.number("shutdown-timeout", 0):
+        yield (
+            "shutdown-timeout is 0: a stop ends requests in flight with HTTP 200 and finish_reason abort, which "
+            "clients take for an answer",
+            "set shutdown-timeout to 60",
+        )
+
+
+def gdn_kernel(case):
+    if case.gdn and not case.version:
+        yield f"cannot be judged, as the tag of {case.image} names no version", "take a released image", "note"
+    elif case.gdn and case.version < (0, 29, 0):
+        yield (
+            f"vLLM {_dotted(case.version)} has no fused GDN decode kernel for this model",
+            "it comes with 0.29.0, full CUDA graphs with MTP with 0.33.0; what they gain on a 4090 is unmeasured",
+        )
+    elif case.gdn and case.tokens and case.version < (0, 33, 0):
+        yield (
+            f"vLLM {_dotted(case.version)} falls back to PIECEWISE CUDA graphs with FlashInfer and MTP on these cards",
+            "0.33.0 keeps them full; what that gains is unmeasured",
+        )
+
+
+def unknown_option(case):
+    if not case.options:
+        return
+    for name in case.args:
+        base = name[3:] if name.startswith("no-") else name
+        if name in case.options or case.options.get(base) == "flag":
+            continue
+        near = difflib.get_close_matches(name, sorted(case.options), n=1)
+        yield (
+            f"{name} is no option of vLLM {_dotted(case.version)}",
+            f"did you mean {near[0]}? Else remove it" if near else "remove it",
+        )
+
+
+def option_type(case):
+    for name, value in case.args.items():
+        kind = case.options.get(name)
+        if kind == "flag" and not isinstance(value, bool):
+            yield f"{name} is {value!r}; it is a switch", f"write {name}: true or {name}: false"
+        elif kind == "switch" and value is not True:
+            yield f"{name} is {value!r}; it can only be switched on", f"write {name}: true, or null to remove it"
+        elif kind in ("number", "any") and isinstance(value, bool):
+            yield f"{name} is {str(value).lower()}; it takes a value", f"write {name}: VALUE, or null to remove it"
+        elif kind == "number" and not _numeric(value):
+            yield f"{name} is {value!r}; it takes a number", f"write {name}: NUMBER"
+        elif name in INTEGERS and not _numeric(value, whole=True):
+            yield f"{name} is {value!r}; it takes a whole number above 0", f"write {name}: NUMBER"
+
+
+INTEGERS = ("tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "max-num-batched-tokens")
+
+
+def option_choice(case):
+    for name, value in case.args.items():
+        choices = case.options.get(name)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(choices, list) and str(item) not in choices:
+                near = difflib.get_close_matches(str(item), choices, n=1)
+                yield (
+                    f"{name} is {item}; allowed are {', '.join(choices)}",
+                    f"did you mean {near[0]}?" if near else "take one of them",
+                )
+
+
+def no_option_list(case):
+    if not case.options:
+        which = (
+            f"vLLM {_dotted(case.version)}"
+            if case.version
+            else f"the version of {case.image}, which its tag does not name"
+        )
+        yield (
+            f"there is no list of options for {which}; names, types and choices were not checked",
+            "the image itself checks",
+        )
+
+
+def utilization(case):
+    value = case.number("gpu-memory-utilization")
+    if value is None or 0 < value <= 1:
+        return
+    way_out = f"write {value / 100:g}" if 1 < value <= 100 else "write a fraction, such as 0.93"
+    yield f"gpu-memory-utilization is {value:g}; it is a fraction of the card's memory, above 0 and at most 1", way_out
+
+
+def heads(case):
+    if not case.fit["architecture"]:
+        return
+    size, allowed = case.number("tensor-parallel-size", 1), case.fit["architecture"]["tensor_parallel"]
+    if size is not None and size not in allowed:
+        model = case.fit["architecture"]
+        yield (
+            f"tensor-parallel-size is {size:g}; it must divide the model's {model['query_heads']} query heads and "
+            f"{model['kv_heads']} KV heads",
+            f"set it to one of {', '.join(map(str, allowed))}",
+        )
+
+
+def cards(case):
+    have = case.box.get("cards")
+    parts = [case.number(name, 1) for name in ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")]
+    if not have or None in parts:
+        return
+    wanted = int(parts[0] * parts[1] * parts[2])
+    if wanted > have:
+        yield (
+            f"{wanted} cards are wanted (tensor-parallel-size {parts[0]:g}), the box has {have}",
+            f"set it to {have} or less",
+        )
+    elif wanted < have:
+        yield (
+            f"{wanted} of {have} cards are used (tensor-parallel-size {parts[0]:g})",
+            f"set tensor-parallel-size to {have} if the model is to have them all",
+            "advise",
+        )
+
+
+def parser_name(case):
+    parsers = case.more.get("parsers") or {}
+    for name in ("tool-call-parser", "reasoning-parser"):
+        value, known = case.args.get(name), parsers.get(name, [])
+        # A parser of the user's own is loaded from a file.
+        if not value or not known or value in known or case.args.get(name.replace("-call", "") + "-plugin"):
+            continue
+        near = difflib.get_close_matches(str(value), known, n=1)
+        way_out = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        same = _dotted(case.version) == parsers["version"]
+        yield f"{name} is {value}, which vLLM {parsers['version']} does not have", way_out, "refuse" if same else "warn"
+
+
+def tool_choice(case):
+    if case.args.get("enable-auto-tool-choice") is True and not case.args.get("tool-call-parser"):
+        yield (
+            "enable-auto-tool-choice needs a tool-call-parser; vLLM does not start",
+            "set tool-call-parser, such as qwen3_xml",
+        )
+
+
+def batched_tokens(case):
+    tokens, sequences = case.number("max-num-batched-tokens"), case.number("max-num-seqs")
+    if tokens is not None and sequences is not None and tokens < sequences:
+        yield (
+            f"max-num-batched-tokens ({tokens:.0f}) is below max-num-seqs ({sequences:.0f}); vLLM does not start",
+            f"set max-num-batched-tokens to {sequences:.0f} or more",
+        )
+
+
+def fixed_option(case):
+    places = {
+        "host": "vllm_listen",
+        "port": "vllm_port",
+        "api-key": "vllm_api_key, as ps shows the options to everybody",
+        "model": "vllm_model",
+        "config": "vllm_args, as vLLM ignores --config=FILE without a word",
+    }
+    for name, place in places.items():
+        if name in case.args:
+            yield f"{name} is set among the options", f"remove it and use {place}"
+
+
+def secret_in_env(case):
+    for name in ("VLLM_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if name in case.env:
+            yield (
+                f"{name} is in the engine's environment, which docker inspect and the unit show",
+                "take it from a vault: vllm_api_key",
+            )
+
+
+def dev_mode(case):
+    if str(case.env.get("VLLM_SERVER_DEV_MODE", "0")) not in ("0", ""):
+        yield "VLLM_SERVER_DEV_MODE is set; it opens endpoints that let anybody put the engine to sleep", "remove it"
+
+
+class Rule(NamedTuple):
+    """`check` yields (what it says, the way out) for each finding, and a severity where it differs from the rule's."""
+
+    id: str
+    severity: str  # refuse | warn | advise | note
+    check: Callable
+    source: str
+    versions: str = "all"  # that it is known of, for readers; where it matters the check looks at the version
+    needs_box: bool = False
+
+
+RULES = [
+    Rule("E1", "refuse", flash_attn_fp8, f"{REPORT}; {WHEELS}", "0.20.2 to 0.33.0", needs_box=True),
+    Rule("E2", "warn", bf16_kv_cache, REPORT),
+    Rule("E3", "advise", prefix_cache_with_mtp, "vllm#53912, vllm#47194", "open on 0.28, since then unknown"),
+    Rule("E4", "advise", xid_31, "vllm#40756, vllm#55775", "open"),
+    Rule("E5", "refuse", too_many_tokens, "vllm PR 50021, vllm#37035"),
+    Rule("E8", "refuse", too_many_sequences, "vllm#49064; computed", "computed for 0.25 to 0.28", needs_box=True),
+    Rule("E9", "refuse", no_headroom, "vllm#52520; computed", "computed for 0.25 to 0.28", needs_box=True),
+    Rule("E11", "warn", all_reduce, "vllm#42609, nccl-tests#117"),
+    Rule("E13", "refuse", driver_floor, "vllm#5510; CUDA toolkit release notes", needs_box=True),
+    Rule("S1", "warn", stop_order, "vllm#24885"),
+    Rule("gdn-kernel", "advise", gdn_kernel, f"{WHEELS}; vllm PR 51674", "before 0.33.0"),
+    Rule("unknown-option", "refuse", unknown_option, WHEELS, "those with a list"),
+    Rule("option-type", "refuse", option_type, WHEELS, "those with a list"),
+    Rule("option-choice", "refuse", option_choice, WHEELS, "those with a list"),
+    Rule("option-list", "note", no_option_list, "roles/vllm/files/options", "those without a list"),
+    Rule("utilization", "refuse", utilization, "vLLM's documentation"),
+    Rule("heads", "refuse", heads, "the model's config.json"),
+    Rule("cards", "refuse", cards, "what the box has", needs_box=True),
+    Rule("parser", "warn", parser_name, WHEELS, "0.32.0"),
+    Rule("tool-choice", "refuse", tool_choice, WHEELS, "0.32.0"),
+    Rule("batched-tokens", "refuse", batched_tokens, WHEELS, "0.32.0"),
+    Rule("fixed-option", "refuse", fixed_option, "this role; " + WHEELS),
+    Rule("secret", "refuse", secret_in_env, "this role"),
+    Rule("dev-mode", "refuse", dev_mode, WHEELS),
+]
+ORDER = {"refuse": 0, "warn": 1, "advise": 2, "note": 3}
+
+
+def vllm_verdicts(config, fit, options=None, box=None, acknowledge=None):
+    """What the rules have to say, the gravest first.
+
+    config       keys `args`, `env`, `image`, `version` ("" is unknown); where known `minimum_driver`, `cuda_finding` (a
+                 sentence of the filter of that name), `stop` (seconds of shutdown-timeout, docker stop, TimeoutStopSec)
+                 and `parsers` (roles/vllm/files/parsers.json)
+    fit          a vllm_fit
+    options      the options that this version knows (roles/vllm/files/options); null or empty where there is no list
+    box          a vllm_box; null judges settings alone and leaves out the rules that ask about cards
+    acknowledge  ids of rules whose refusals, warnings and advice are to be notes
+
+    Each verdict is a dict: id, severity (refuse, warn, advise, note), says, way_out, source, acknowledged.
+    """
+    version = _numbers(config["version"]) if config["version"] else ()
+    case = Case(config["args"], config["env"], version, config["image"], box or {}, fit, options or {}, config)
+    verdicts = []
+    for rule in RULES:
+        if rule.needs_box and box is None:
+            continue
+        for says, way_out, *other in rule.check(case):
+            severity = other[0] if other else rule.severity
+            acknowledged = rule.id in (acknowledge or []) and severity != "note"
+            verdicts.append(
+                {
+                    "id": rule.id,
+                    "severity": "note" if acknowledged else severity,
+                    "says": says,
+                    "way_out": way_out,
+                    "source": rule.source,
+                    "acknowledged": acknowledged,
+                }
+            )
+    return sorted(verdicts, key=lambda verdict: ORDER[verdict["severity"]])
+
+
+def vllm_unknown_rules(ids):
+    """A sentence for each of `ids` that is no rule's."""
+    known = [rule.id for rule in RULES]
+    return [
+        f"vllm_acknowledge names {each}, which is no rule; known are {', '.join(known)}"
+        for each in ids
+        if each not in known
+    ]
+
+
+def _numeric(value, whole=False):
+    if isinstance(value, bool):
+        return False
+    if whole:
+        text = str(value)
+        return (text[:-1] if text[-1:] in "kKmM" else text).isdigit() and text != "0"
+    try:
+        float(value[:-1] if isinstance(value, str) and value[-1:] in "kKmM" else value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _numbers(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+def _dotted(version):
+    return ".".join(map(str, version))
+
+
+class FilterModule:
+    """Ansible's entry point."""
+
+    def filters(self):
+        return {"vllm_verdicts": vllm_verdicts, "vllm_unknown_rules": vllm_unknown_rules}
