@@ -103,6 +103,7 @@ host_info:
       type: dict
     urls: {description: "By address: null where it answers, or why it does not.", type: dict}
     engines: {description: Names of running containers with tandem's label C(tandem.config)., type: list}
+    images_mib: {description: What Docker's images take in MiB; layers that images share count for each., type: int}
     docker:
       description:
         - C(installed), C(version) of the daemon that answers, or null, C(snap), C(desktop).
@@ -292,6 +293,16 @@ def engines():
     return sorted((run("docker", "ps", "--filter", "label=tandem.config", "--format", "{{.Names}}") or "").split())
 
 
+def images_mib():
+    if not shutil.which("docker"):
+        return 0
+    units = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    sizes = re.findall(
+        r"^([\d.]+)([kMGT]?B)$", run("docker", "image", "ls", "--format", "{{.Size}}") or "", re.MULTILINE
+    )
+    return int(sum(float(number) * units[unit] for number, unit in sizes)) // 2**20
+
+
 def daemon_json_error(config):
     """What the installed dockerd has against its configuration, or None. Before version 23 it has no such check."""
     if not os.path.exists(config) or not shutil.which("dockerd"):
@@ -372,6 +383,7 @@ def main():
             "paths": paths(module.params["paths"]),
             "urls": urls(module.params["urls"], module.params["url_timeout"]),
             "engines": engines(),
+            "images_mib": images_mib(),
             "docker": docker(),
             "containers": containers(module.params["containers"]),
         },
