@@ -2,13 +2,16 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup controller sim sim-chat sim-down test lint unit molecule lock
+.PHONY: help setup controller profiles sim sim-chat sim-down test lint unit molecule lock
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 controller: ## make this machine an Ansible controller (.venv, collections); enough for real boxes
 	@scripts/controller.sh
+
+profiles: controller ## the profiles, and what is known of them on two RTX 4090s
+	@$(BIN)/ansible-playbook playbooks/profiles.yml
 
 setup: ## controller, plus what simulation and tests need: distribution packages, Docker
 	@sim/setup.sh

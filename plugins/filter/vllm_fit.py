@@ -93,6 +93,7 @@ def vllm_fit(args, profile=None, box=None, version=None):
     kv_gib, kv_from          GiB per card for the pool, and what that figure comes from
     pool                     tokens, as vLLM prints it at start-up; null, as all that needs it, without a max-model-len
     concurrency              requests of full length at once
+    length                   max-model-len in tokens
     needed                   blocks that one request of full length needs
     requests                 by length in tokens: how many requests of that length run at once
     max_num_seqs             the largest with which vLLM starts
@@ -123,6 +124,8 @@ def _fit(args, profile, box, version, architecture, tokens):
     kv, kv_from = kv_gib(args, profile.get("memory") or {}, weights, tensor_parallel, box)
     if kv is None:
         return _unknown(kv_from)
+    if not box.get("memory_mib") and kv_from != "kv-cache-memory-bytes":
+        kv_from += ", for 24 GB cards"
 
     # Whether vLLM caches prefixes of this model when nobody says is a matter of its version: take the larger need.
     block = vllm_blocks(architecture, tensor_parallel, KV_BYTES[dtype], tokens, args.get("enable-prefix-caching", True))
@@ -140,6 +143,7 @@ def _fit(args, profile, box, version, architecture, tokens):
         "block_tokens": size,
         "kv_gib": round(kv, 2),
         "kv_from": kv_from,
+        "length": length,
         "needed": needed,
         "pool": blocks * length // needed if length else None,
         "concurrency": round(blocks / needed, 2) if length else None,

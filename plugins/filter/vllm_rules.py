@@ -171,7 +171,7 @@ def all_reduce(case):
 def driver_floor(case):
     driver, minimum = case.box.get("driver"), case.more.get("minimum_driver")
     if case.more.get("cuda_finding"):
-        yield case.more["cuda_finding"], "see there"
+        yield case.more["cuda_finding"], "a newer driver, or an image for an older CUDA"
     elif driver and minimum and _numbers(driver) < _numbers(minimum):
         yield (
             f"driver {driver} is loaded, the profile's minimum_driver is {minimum}",

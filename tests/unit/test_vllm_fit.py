@@ -163,6 +163,11 @@ def test_the_cache_follows_utilisation_and_card():
     assert vllm_fit(ARGS, PROFILE, {"memory_mib": 24564 + 1024})["kv_gib"] == round(at + 0.93, 2)
 
 
+def test_an_assumed_card_is_said():
+    assert ", for 24 GB cards" in vllm_fit(ARGS, PROFILE)["sentence"]
+    assert "24 GB" not in vllm_fit(ARGS, PROFILE, {"memory_mib": 24564})["sentence"]
+
+
 def test_weights_alone_give_an_estimate():
     gib, clause = kv_gib(ARGS, {}, 21.0, 2, {})
     assert gib == pytest.approx(0.93 * 24564 / 1024 - 21e9 / GIB / 2 - 2.5)
