@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 BOX = {
@@ -98,6 +99,14 @@ def test_a_users_own_profile_from_the_inventory_alone(judge):
     assert "no list of options for vLLM 0.29.0" in said
     assert "whether it fits is not known" in said
     assert "WARNING [E11]" in said and "[E3]" not in said
+
+
+def test_the_readmes_own_profile(judge):
+    readme = (ROOT / "roles/vllm/README.md").read_text()
+    settings = yaml.safe_load(readme.split("```yaml\n")[1].split("```")[0])
+    code, said = judge(**settings)
+    assert code == 0, said
+    assert "box1, box2: my-model" in said and "WARNING [" not in said
 
 
 def test_an_image_for_a_newer_cuda_than_the_driver_is_refused(judge):

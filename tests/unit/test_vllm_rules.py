@@ -286,6 +286,11 @@ def test_an_acknowledgement_of_no_rule_is_told():
     assert "E99" in sentence and "E3" in sentence
 
 
+def test_the_documentation_has_every_rule():
+    text = (ROLE.parents[1] / "docs/engine.md").read_text()
+    assert [rule.id for rule in RULES if f"`{rule.id}`" not in text] == []
+
+
 def test_the_gravest_comes_first():
     ranks = [ORDER[verdict["severity"]] for verdict in judge({"attention-backend": "FLASH_ATTN", "max-num-seqs": 21})]
     assert ranks == sorted(ranks) and len(set(ranks)) > 1
