@@ -116,6 +116,16 @@ def driver_plan(info, source="auto", branch="580", version=None, repository_url=
     elif library and library.split(".")[0] != branch:
         plan["change"] = f"driver {library} is installed, nvidia_driver_branch is {branch}"
 
+    module = info["nvidia_installed"]
+    if library and module and library != module and not plan["change"]:
+        modules = [
+            name for name in packages if "dkms" in name.replace("no-dkms", "") or name.startswith("linux-modules")
+        ]
+        plan["findings"].append(
+            f"the driver's library is {library}, its kernel module {module}, with which NVML does not answer; "
+            f"apt-get update && apt-get install --reinstall --allow-change-held-packages {' '.join(modules)}"
+        )
+
     # The pin is a package of its own versions, the modules' have the kernel's.
     versioned = re.compile(r"^(?!nvidia-driver-pinning|linux-modules)")
     pattern = f"{version}-*" if version else f"{branch}.*"
@@ -270,17 +280,16 @@ def host_need(info, driver, daemon=(), live=()):
 
 
 def needs_table(rows):
-    """Lines of a table; `rows` are dicts with box, need, engine and reasons (a list, one line each)."""
-    head = [("box", "host needs", "engine needs", "because")]
+    """A table as text; `rows` are dicts with box, need, engine and reasons (a list, one line each)."""
+    lines = [("box", "host needs", "engine needs", "because")]
     for row in rows:
-        reasons = row["reasons"] or [""]
-        head.append((row["box"], row["need"], row["engine"], reasons[0]))
-        head += [("", "", "", reason) for reason in reasons[1:]]
-    widths = [max(len(line[column]) for line in head) for column in range(3)]
-    return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[3]]).rstrip()
-        for line in head
-    ]
+        first, *others = row["reasons"] or [""]
+        lines.append((row["box"], row["need"], row["engine"], first))
+        lines += [("", "", "", other) for other in others]
+    widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:3]] + [0]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 class FilterModule:

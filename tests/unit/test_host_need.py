@@ -59,7 +59,7 @@ def test_the_table_has_a_line_for_each_box_and_each_reason():
         {"box": "box1", "need": "nothing", "engine": "nothing", "reasons": []},
         {"box": "workstation", "need": "reboot", "engine": "restart", "reasons": ["driver", "clocks"]},
     ]
-    assert needs_table(rows) == [
+    assert needs_table(rows).splitlines() == [
         "box          host needs  engine needs  because",
         "box1         nothing     nothing",
         "workstation  reboot      restart       driver",

@@ -159,9 +159,19 @@ def test_on_ubuntu_the_kernel_is_held_with_its_modules():
             ["libnvidia-compute-580", "purge", "set nvidia_driver_source to ubuntu"],
         ),
         ("debian13", {}, "ubuntu", ["Debian GNU/Linux 13", "set it to cuda"]),
+        # an upgrade whose module was not built
+        (
+            "serving",
+            {"nvidia_packages__libnvidia-ml1__version": "580.126.09-1"},
+            "auto",
+            [
+                "library is 580.126.09, its kernel module 580.95.05",
+                "apt-get install --reinstall --allow-change-held-packages nvidia-kernel-open-dkms",
+            ],
+        ),
     ],
 )
-def test_drivers_of_two_origins_are_refused(name, changes, source, words):
+def test_drivers_of_two_origins_or_two_versions_are_refused(name, changes, source, words):
     findings = driver_plan(host(name, **changes), source)["findings"]
     assert len(findings) == 1, findings
     for word in words:
