@@ -44,11 +44,13 @@ HEADROOM = 1.05
 
 
 def vllm_integer(value):
-    """`value` as an integer, with vLLM's suffixes (k = 1000, K = 1024, also m and M); None for what is none."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", str(value).strip())
+    """`value` as an integer, with vLLM's suffixes (k = 1000, K = 1024, so m g t, M G T); None for what is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", str(value).strip())
     if isinstance(value, bool) or not match:
         return None
-    return int(float(match[1]) * {"": 1, "k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20}[match[2]])
+    suffix = match[2]
+    base = 1000 if suffix.islower() else 1024
+    return int(float(match[1]) * base ** (" kmgt".index(suffix.lower()) if suffix else 0))
 
 
 def vllm_speculative_tokens(args):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -234,13 +235,19 @@ def option_type(case):
             yield f"{name} is {value!r}; it can only be switched on", f"write {name}: true, or null to remove it"
         elif kind in ("number", "any") and isinstance(value, bool):
             yield f"{name} is {str(value).lower()}; it takes a value", f"write {name}: VALUE, or null to remove it"
-        elif kind == "number" and not _numeric(value):
+        elif kind == "number" and name not in INTEGERS and not _numeric(value):
             yield f"{name} is {value!r}; it takes a number", f"write {name}: NUMBER"
-        elif name in INTEGERS and not _numeric(value, whole=True):
+        elif name in INTEGERS and not _whole(value, INTEGERS[name]):
             yield f"{name} is {value!r}; it takes a whole number above 0", f"write {name}: NUMBER"
 
 
-INTEGERS = ("tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "max-num-batched-tokens")
+# Whole numbers above 0, and whether vLLM takes k, K, m and M behind them.
+INTEGERS = {
+    "tensor-parallel-size": False,
+    "pipeline-parallel-size": False,
+    "max-num-seqs": False,
+    "max-num-batched-tokens": True,
+}
 
 
 def option_choice(case):
@@ -269,6 +276,8 @@ def no_option_list(case):
 
 
 def utilization(case):
+    if "device-memory-utilization" in case.args:
+        yield "device-memory-utilization is another name of gpu-memory-utilization", "write gpu-memory-utilization"
     value = case.number("gpu-memory-utilization")
     if value is None or 0 < value <= 1:
         return
@@ -450,17 +459,18 @@ def vllm_unknown_rules(ids):
     ]
 
 
-def _numeric(value, whole=False):
-    if isinstance(value, bool):
-        return False
-    if whole:
-        text = str(value)
-        return (text[:-1] if text[-1:] in "kKmM" else text).isdigit() and text != "0"
+def _numeric(value):
     try:
-        float(value[:-1] if isinstance(value, str) and value[-1:] in "kKmM" else value)
+        # some numbers take a suffix
+        float(re.sub(r"(?<=\d)[kKmMgGtT]$", "", str(value)))
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _whole(value, suffix):
+    """Whether `value` is a whole number above 0, written with vLLM's k, K, m or M where it takes a suffix."""
+    return re.fullmatch(r"0*[1-9]\d*" + (r"(\.\d+)?[kKmM]|0*[1-9]\d*" if suffix else ""), str(value)) is not None
 
 
 def _numbers(version):

@@ -187,7 +187,18 @@ def test_a_measurement_at_another_tensor_parallel_size_is_not_used():
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(7, 7), ("7", 7), ("256k", 256000), ("256K", 262144), ("1.5m", 1500000), ("x", None), (True, None), (-1, None)],
+    [
+        (7, 7),
+        ("7", 7),
+        ("256k", 256000),
+        ("256K", 262144),
+        ("1.5m", 1500000),
+        ("9G", 9 * 2**30),
+        ("2t", 2 * 10**12),
+        ("x", None),
+        (True, None),
+        (-1, None),
+    ],
 )
 def test_integers_as_vllm_reads_them(value, number):
     assert vllm_integer(value) == number
