@@ -110,7 +110,10 @@ host_info:
         - C(config_is_newer) when daemon.json changed after the daemon started, C(daemon_json), its text or null,
         - C(daemon_json_error), what dockerd has against it, or null, and C(loaded), settings that the daemon runs with.
       type: dict
-    containers: {description: "By name: C(running) and C(labels), or null where there is none.", type: dict}
+    containers:
+      description:
+        - By name, null where there is none, C(running), C(labels), and C(active), whether its unit is active.
+      type: dict
 """
 
 import glob
@@ -343,7 +346,11 @@ def containers(names):
     for name in names:
         text = run("docker", "container", "inspect", name)
         state = json.loads(text)[0] if text else None
-        found[name] = state and {"running": state["State"]["Running"], "labels": state["Config"]["Labels"] or {}}
+        found[name] = state and {
+            "running": state["State"]["Running"],
+            "labels": state["Config"]["Labels"] or {},
+            "active": run("systemctl", "is-active", name + ".service") == "active",
+        }
     return found
 
 

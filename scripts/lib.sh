@@ -3,9 +3,10 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Expensive artefacts, keyed by what they are made of, outlive a clone.
 CACHE=${TANDEM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tandem}
+export TANDEM_CACHE=$CACHE
 VENV=$ROOT/.venv
 PYTHON=${PYTHON:-$VENV/bin/python}
-export CACHE PYTHON
+export PYTHON
 mkdir -p "$CACHE" "$ROOT/.cache"
 
 say() { printf '== %s\n' "$*"; }

@@ -28,6 +28,9 @@ clear_leftovers() {
 
 start() {
   answers && return
+  if [ "$(id -u)" != 0 ] && [ -S /var/run/docker.sock ]; then
+    die "Docker runs here, but you may not use it: sudo usermod -aG docker $(id -un), log in again, and run this again"
+  fi
   [ "$(id -u)" = 0 ] || die "no Docker Engine answers, and starting one needs root: run as root, or start Docker and add yourself to its group"
   if [ -d /run/systemd/system ]; then
     systemctl start docker

@@ -20,8 +20,8 @@ build() {
   phase "what the lab is made of: boxes, packages, engine (the first time takes minutes)"
   sim/box/build.sh trixie ${TANDEM_SIM_SUITE:-}  # the depot is always a trixie
   sim/depot/build.sh
-  sim/packages/build.sh "$CACHE/sim-packages"
-  [ "${TANDEM_SIM_SUITE:-}" != bookworm ] || sim/packages/docker.sh "$CACHE/sim-packages"
+  sim/packages/build.sh .cache/sim-packages
+  [ "${TANDEM_SIM_SUITE:-}" != bookworm ] || sim/packages/docker.sh .cache/sim-packages
   sim/engine/build.sh
   sim/engine/model.sh
   sim/depot/push.sh tandem-sim/vllm-cpu:0.32.0 vllm-cpu:0.32.0
@@ -44,6 +44,7 @@ chat() {
 }
 
 down() {
+  command -v ansible-playbook >/dev/null || die "the tools are not set up in this clone: make setup"
   ansible-playbook -i "$inventory" sim/playbooks/down.yml
   # a daemon that was started for the simulation goes with its last lab
   [ -n "$(docker ps -q --filter label=tandem.lab)" ] || sim/docker.sh stop
@@ -53,11 +54,12 @@ further() {
   phase "the simulated lab is up"
   cat <<TEXT
 Look further:
-  ssh -i .cache/sim/sim/id_ed25519 lab@10.98.77.11            a box, as Ansible reaches it
+  ssh -i .cache/sim/sim/id_ed25519 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null lab@10.98.77.11
+                                                              a box, as Ansible reaches it
     sudo journalctl -u vllm-main -f                           its engine
     sudo tandem-gpu-clocks status                             its clock lock
   ansible-playbook site.yml -i inventory/sim                  again: changes nothing (needs . .venv/bin/activate)
-  make sim-down                                               removes boxes, depot and network
+  make sim-down                                               removes what runs; images and downloads stay
 TEXT
 }
 

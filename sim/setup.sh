@@ -8,6 +8,9 @@ set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 started=$SECONDS
 
+# where Debian keeps dockerd and iptables is not on everybody's path
+PATH=$PATH:/usr/sbin:/sbin
+
 # command that shows it is there : package that brings it
 needs="
 docker:docker.io

@@ -16,7 +16,7 @@ def unknown_role_variables(names, spec):
     sentences = []
     for name in sorted(set(names) - known):
         near = difflib.get_close_matches(name, sorted(known), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}."
         sentences.append(f"{name} is not a variable of this role: {hint}")
     return sentences
 

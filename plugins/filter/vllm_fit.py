@@ -212,4 +212,4 @@ class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"vllm_fit": vllm_fit}
+        return {"vllm_fit": vllm_fit, "vllm_integer": vllm_integer}

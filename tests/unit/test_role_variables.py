@@ -33,7 +33,7 @@ def test_a_misspelled_name_is_told_with_the_nearest(shape):
 
 def test_a_name_like_none_of_them_is_told_with_all():
     (sentence,) = unknown_role_variables(["box_zzzzzzzzzz"], SHAPES["file"])
-    assert sentence.endswith("known are box_cards, box_name, box_seconds")
+    assert sentence.endswith("known are box_cards, box_name, box_seconds.")
 
 
 def test_each_name_once_and_in_order():
