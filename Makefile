@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup controller profiles sim sim-chat sim-down test lint unit molecule lock
+.PHONY: help setup controller profiles sim sim-chat sim-down test lint unit molecule bench lock
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -35,6 +35,9 @@ unit: setup ## pytest
 
 molecule: setup ## the scenarios, each on its own simulated boxes
 	@tests/molecule.sh
+
+bench: setup ## how long module gpu_clocks takes beside a bare nvmlInit
+	@$(BIN)/python tests/bench/gpu_clocks_time.py
 
 lock: ## pin the controller's dependencies anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --extra test pyproject.toml -o requirements.lock
