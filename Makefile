@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup controller profiles sim sim-chat sim-down test lint unit molecule bench lock
+.PHONY: help setup controller profiles build sim sim-chat sim-down test lint unit molecule bench lock
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -30,7 +30,10 @@ test: lint unit molecule ## everything that a change must pass
 lint: setup ## ansible-lint, yamllint, ruff
 	@PATH=$(CURDIR)/$(BIN):$$PATH tests/lint.sh
 
-unit: setup ## pytest
+build: setup ## what the simulated lab is made of: images, packages, model; quick when nothing has changed
+	@sim/lab.sh build
+
+unit: build ## pytest; some of it asks the engine's image
 	@$(BIN)/python -m pytest tests/unit
 
 molecule: setup ## the scenarios, each on its own simulated boxes
