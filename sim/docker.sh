@@ -13,6 +13,13 @@ run=/run/tandem-docker
 
 answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
+# dockerd leaves its network namespace mounted, and containers' file systems where it was killed.
+unmount_leftovers() {
+  local target
+  awk -v run="$run/" -v data="$data/" 'index($2 "/", run) == 1 || index($2 "/", data) == 1 { print $2 }' /proc/mounts | sort -r \
+    | while read -r target; do umount "$target"; done
+}
+
 # What a run that was cut short left behind: a pid file makes dockerd refuse to start for as long as /proc/PID
 # exists, which a zombie and a foreign process satisfy too.
 clear_leftovers() {
@@ -24,6 +31,7 @@ clear_leftovers() {
     rm -f "$file"
   done
   rm -f /var/run/docker.sock "$run/exec/containerd/containerd.sock"
+  unmount_leftovers
 }
 
 start() {
@@ -58,6 +66,7 @@ stop() {
   pid=$(cat "$run/docker.pid" 2>/dev/null) && kill "$pid" 2>/dev/null || true
   for _ in $(seq 80); do [ -e "$run/docker.pid" ] || break; sleep 0.25; done
   [ ! -e "$run/docker.pid" ] || die "dockerd (pid $pid) did not end within 20 s"
+  unmount_leftovers
   rm -rf "$run"
   say "docker: stopped"
 }
