@@ -24,7 +24,7 @@ dpkg-deb:dpkg
 ssh:openssh-client
 ssh-keygen:openssh-client
 make:make
-unzip:unzip
+strip:binutils
 "
 missing=$(for need in $needs; do command -v "${need%%:*}" >/dev/null || echo "${need##*:}"; done | sort -u)
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"

@@ -100,7 +100,6 @@ class FilterModule:
 
     def filters(self):
         return {
-            "vllm_lines": vllm_lines,
             "vllm_summary": vllm_summary,
             "vllm_refusal": vllm_refusal,
             "vllm_table": vllm_table,
