@@ -7,11 +7,12 @@
 #   down   removes everything that runs; built images and downloads stay
 #
 # A second lab beside the first, as the tests use it: TANDEM_SIM_LAB=name TANDEM_SIM_NETWORK=10.98.78 (the first three numbers).
+# TANDEM_SIM_INVENTORY=inventory/sim-roll is a lab of three boxes with the stand-in engine.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH ANSIBLE_CONFIG=$ROOT/ansible.cfg
-inventory=inventory/sim
+inventory=${TANDEM_SIM_INVENTORY:-inventory/sim}
 started=$SECONDS
 
 phase() { say "[$((SECONDS - started)) s] $*"; }
