@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several engines on one box: what is wrong with their list, their cards, and what the box needs. Pure functions."""
+
+from __future__ import annotations
+
+import re
+
+# What is done about an engine, the least first.
+NEEDS = ["nothing", "start", "restart"]
+# The name becomes a part of unit, container and file names.
+NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+
+
+def vllm_engines_findings(engines, port, cards=None):
+    """Sentences about what is wrong with `engines` (vllm_engines); none when all is well.
+
+    port   vllm_port, which an entry without a port has
+    cards  how many the box has; null while that is not known
+    """
+    if not engines:
+        return ["vllm_engines is empty; a box has at least one engine: leave it out for one, main, on all cards"]
+    findings = []
+    names = [str(engine.get("name")) for engine in engines]
+    pairs = list(zip(names, engines, strict=True))
+    for name in dict.fromkeys(names):
+        if not re.fullmatch(NAME, name):
+            findings.append(
+                f"vllm_engines has an engine named {name!r}; allowed are a-z, 0-9 and - between them, such as main"
+            )
+        if names.count(name) > 1:
+            findings.append(f"vllm_engines has {names.count(name)} engines named {name}; give each a name of its own")
+    findings += _shared({name: [int(engine.get("port") or port)] for name, engine in pairs}, "port")
+    for name, engine in pairs:
+        findings += _card_findings(name, engine.get("gpus"), cards)
+    everything = [name for name, engine in pairs if not engine.get("gpus")]
+    if len(engines) > 1 and everything:
+        findings.append(
+            f"engine {everything[0]} has no gpus, so it takes all cards, and others want some; "
+            "give each engine in vllm_engines its gpus, such as [0]"
+        )
+    return findings + _shared({name: engine.get("gpus") or [] for name, engine in pairs}, "card")
+
+
+def _card_findings(name, gpus, cards):
+    for gpu in gpus or []:
+        if not str(gpu).isdigit():
+            yield f"engine {name} has card {gpu!r} in its gpus; they are indexes as NVML counts them, from 0"
+        elif cards is not None and int(gpu) >= cards:
+            yield f"engine {name} wants card {gpu}; the box has {cards}, so allowed are 0 to {cards - 1}"
+
+
+def _shared(wanted, what):
+    """`wanted`: the numbers that each engine takes, by its name."""
+    takers = {}
+    for name, numbers in wanted.items():
+        for number in dict.fromkeys(map(str, numbers)):
+            takers.setdefault(number, []).append(name)
+    return [
+        f"engines {' and '.join(names)} share {what} {number}; give each a {what} of its own in vllm_engines"
+        for number, names in takers.items()
+        if len(names) > 1
+    ]
+
+
+def vllm_engine_box(box, gpus):
+    """What rules and fit are told of a box (a vllm_box, or null) for an engine on the cards `gpus`, null being all."""
+    return {**box, "cards": len(gpus)} if box and box.get("cards") and gpus else box
+
+
+def vllm_uuids(gpu_info, gpus):
+    """UUIDs of the cards `gpus` (indexes; null is all) by the result of module gpu_info.
+
+    A bare box has no driver that knows them: placeholders, as check mode shows the unit nevertheless.
+    """
+    if not gpu_info.get("available"):
+        return [f"GPU-{gpu}-known-once-the-driver-runs" for gpu in gpus or ["all"]]
+    wanted = {int(gpu) for gpu in gpus or []}
+    return [
+        gpu["uuid"]
+        for position, gpu in enumerate(gpu_info["gpus"])
+        if not wanted or gpu.get("index", position) in wanted
+    ]
+
+
+def vllm_greatest_need(needs):
+    """The greatest of `needs`: nothing, start or restart."""
+    return max(needs, key=NEEDS.index, default="nothing")
+
+
+def vllm_canary_words(args, acceptance):
+    """Options of vllm-canary that follow from vLLM's options `args`: what this engine can be asked.
+
+    acceptance  share of drafted tokens to be accepted at least
+    """
+    words = []
+    if args.get("enable-auto-tool-choice") is True and args.get("tool-call-parser"):
+        words.append("--tools")
+    if args.get("reasoning-parser"):
+        words.append("--reasoning")
+    if str(args.get("kv-cache-dtype", "auto")) != "auto":
+        words.append(f"--kv-cache-dtype={args['kv-cache-dtype']}")
+    if args.get("speculative-config"):
+        words.append(f"--min-acceptance={acceptance}")
+    return words
+
+
+class FilterModule:
+    """Ansible's entry point."""
+
+    def filters(self):
+        return {
+            "vllm_engines_findings": vllm_engines_findings,
+            "vllm_engine_box": vllm_engine_box,
+            "vllm_uuids": vllm_uuids,
+            "vllm_greatest_need": vllm_greatest_need,
+            "vllm_canary_words": vllm_canary_words,
+        }

@@ -1,0 +1,77 @@
+"""Several engines on one box: the list, the cards, the box's need."""
+
+import pytest
+from vllm_engines import (  # plugins/filter/vllm_engines.py
+    vllm_canary_words,
+    vllm_engine_box,
+    vllm_engines_findings,
+    vllm_greatest_need,
+    vllm_uuids,
+)
+
+MAIN = {"name": "main"}
+LEFT, RIGHT = {"name": "left", "gpus": [0]}, {"name": "right", "gpus": [1], "port": 8001}
+NVML = {"available": True, "gpus": [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]}
+
+
+@pytest.mark.parametrize("engines", [[MAIN], [LEFT, RIGHT], [{"name": "a", "gpus": [0, 1], "port": 9000}]])
+def test_lists_that_are_well(engines):
+    assert vllm_engines_findings(engines, 8000, 2) == []
+
+
+@pytest.mark.parametrize(
+    ("engines", "words"),
+    [
+        ([], ["vllm_engines is empty", "main"]),
+        ([{"name": "Big_One"}], ["'Big_One'", "a-z"]),
+        ([{"name": "a-"}], ["'a-'"]),
+        ([LEFT, {**RIGHT, "name": "left"}], ["2 engines named left"]),
+        ([LEFT, {**RIGHT, "port": None}], ["left and right share port 8000"]),
+        ([LEFT, {**RIGHT, "port": "8000"}], ["left and right share port 8000"]),
+        ([LEFT, {**RIGHT, "gpus": [0, 1]}], ["left and right share card 0"]),
+        ([LEFT, {"name": "right", "port": 8001}], ["engine right has no gpus", "[0]"]),
+        ([{"name": "a", "gpus": [2]}], ["engine a wants card 2", "the box has 2", "0 to 1"]),
+        ([{"name": "a", "gpus": ["GPU-a"]}], ["'GPU-a'", "indexes"]),
+    ],
+)
+def test_what_is_wrong_is_said_once_with_the_way_out(engines, words):
+    findings = vllm_engines_findings(engines, 8000, 2)
+    assert len(findings) == 1, findings
+    assert all(word in findings[0] for word in words)
+
+
+def test_the_number_of_cards_counts_only_where_it_is_known():
+    assert vllm_engines_findings([{"name": "a", "gpus": [7]}], 8000) == []
+
+
+def test_an_engine_on_one_card_is_judged_for_one():
+    assert vllm_engine_box({"cards": 2, "memory_mib": 24564}, [1]) == {"cards": 1, "memory_mib": 24564}
+    assert vllm_engine_box({"cards": 2}, None) == {"cards": 2}
+    assert vllm_engine_box(None, [1]) is None
+    assert vllm_engine_box({"cards": None}, [1]) == {"cards": None}
+
+
+def test_cards_by_index():
+    assert vllm_uuids(NVML, None) == ["GPU-a", "GPU-b"]
+    assert vllm_uuids(NVML, [1]) == vllm_uuids(NVML, ["1"]) == ["GPU-b"]
+    assert len(vllm_uuids({"available": False, "gpus": []}, [0, 1])) == 2
+
+
+@pytest.mark.parametrize(
+    ("needs", "greatest"),
+    [([], "nothing"), (["nothing", "start"], "start"), (["restart", "start", "nothing"], "restart")],
+)
+def test_the_box_needs_what_its_neediest_engine_needs(needs, greatest):
+    assert vllm_greatest_need(needs) == greatest
+
+
+def test_the_canary_asks_what_the_engine_can_do():
+    assert vllm_canary_words({}, 0.5) == []
+    args = {
+        "enable-auto-tool-choice": True,
+        "tool-call-parser": "qwen3_xml",
+        "reasoning-parser": "qwen3",
+        "kv-cache-dtype": "fp8",
+        "speculative-config": {"method": "mtp"},
+    }
+    assert vllm_canary_words(args, 0.5) == ["--tools", "--reasoning", "--kv-cache-dtype=fp8", "--min-acceptance=0.5"]
