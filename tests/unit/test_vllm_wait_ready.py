@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,11 +16,16 @@ KEY = "a-key-of-these-tests-0123"
 
 
 class Engine:
-    """What the server does: `healthy_after` refusals of /health, `models` listed, `completion` status for prompts."""
+    """What the server does: `healthy_after` refusals of /health, `models` listed, `completion` status for prompts.
 
-    def __init__(self, healthy_after=0, models=("tiny",), completion=200):
+    `dies_after`: number of completions after which the others fail; `finish`: their finish_reason.
+    """
+
+    def __init__(self, healthy_after=0, models=("tiny",), completion=200, dies_after=10**6, finish="length"):
         self.healthy_after, self.models, self.completion = healthy_after, models, completion
-        self.prompts, self.keys = [], set()
+        self.dies_after, self.finish = dies_after, finish
+        self.prompts, self.keys, self.bodies = [], set(), []
+        self.open, self.most_open, self.lock = 0, 0, threading.Lock()
 
 
 @pytest.fixture
@@ -43,17 +49,25 @@ def serve():
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                engine.prompts.append(body["prompt"])
-                self.answer(
-                    engine.completion,
-                    {"choices": [{"text": "x"}]} if engine.completion == 200 else {"error": "EngineDead"},
-                )
+                with engine.lock:
+                    engine.prompts.append(body["prompt"])
+                    engine.bodies.append(body)
+                    engine.open += 1
+                    engine.most_open = max(engine.most_open, engine.open)
+                    dead = len(engine.prompts) > engine.dies_after
+                time.sleep(0.02)
+                with engine.lock:
+                    engine.open -= 1
+                if dead or engine.completion != 200:
+                    self.answer(engine.completion if not dead else 500, {"error": "EngineDead"})
+                else:
+                    self.answer(200, {"choices": [{"text": "x", "finish_reason": engine.finish}]})
 
             def log_message(self, *_):
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_address[1]}"
 
@@ -81,7 +95,7 @@ def wait(tmp_path, url, container="running 0", timeout=10):
         "--prompt-tokens",
         "4097",
     ]
-    command += ["--secrets", secrets, "--timeout", str(timeout)]
+    command += ["--secrets", secrets, "--timeout", str(timeout), "--record", tmp_path / "run/ready"]
     return subprocess.run(
         command,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
@@ -95,9 +109,41 @@ def test_ready_means_that_a_prompt_longer_than_a_chunk_was_answered(tmp_path, se
     engine = Engine(healthy_after=1)
     done = wait(tmp_path, serve(engine))
     assert done.returncode == 0, done.stderr
-    assert "vllm-main is ready" in done.stdout
-    assert [len(prompt) for prompt in engine.prompts] == [4097]
+    assert done.stdout.startswith("vllm-main is ready after 1 s, warm after ")
+    assert len(engine.prompts[0]) == 4097
     assert engine.keys == {f"Bearer {KEY}"}
+
+
+def test_it_is_warmed_up_by_several_lengths_greedy_sampled_and_together(tmp_path, serve):
+    engine = Engine()
+    before = time.time()
+    assert wait(tmp_path, serve(engine)).returncode == 0
+    alone, together = engine.bodies[1:-8], engine.bodies[-8:]
+    assert {(len(body["prompt"]), body["temperature"] > 0) for body in alone} == {
+        (length, sampled) for length in (1, 17, 130, 1100) for sampled in (False, True)
+    }
+    assert engine.most_open > 1 and {len(body["prompt"]) for body in together} == {1, 17, 130, 1100}
+    # the prefix cache would answer for the kernels
+    starts = [tuple(prompt[:16]) for prompt in engine.prompts if len(prompt) > 1]
+    assert len(set(starts)) == len(starts)
+    record = json.loads((tmp_path / "run/ready").read_text())
+    assert set(record) == {"ready_s", "warm_s", "at"} and before - 1 <= record["at"] <= time.time() + 1
+
+
+@pytest.mark.parametrize("answered", [1, 5, 12])
+def test_an_engine_that_fails_while_it_is_warmed_up_is_not_ready(tmp_path, serve, answered):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/ready").write_text("of the start before")
+    done = wait(tmp_path, serve(Engine(dies_after=answered)))
+    assert done.returncode == 1
+    assert "failed while it was warmed up: HTTP 500" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "run/ready").exists()
+
+
+def test_an_aborted_answer_is_none(tmp_path, serve):
+    done = wait(tmp_path, serve(Engine(finish="abort")))
+    assert done.returncode == 1
+    assert "did not answer a prompt of 4097 tokens: an answer that ended with finish_reason abort" in done.stderr
 
 
 def test_healthy_is_not_ready_when_the_long_prompt_fails(tmp_path, serve):
