@@ -274,9 +274,9 @@ class Engine:
         drafts = self.speeds.drafts
         if not drafts:
             return 0
-        # The report's acceptance is accepted over drafted; on average exactly that comes out.
-        wanted = self.speeds.acceptance * drafts
-        accepted = int(wanted) + (chance.random() < wanted - int(wanted))
+        accepted = 0
+        while accepted < drafts and chance.random() < self.speeds.chance:
+            accepted += 1
         self.metrics.count("spec_decode_num_drafts")
         self.metrics.count("spec_decode_num_draft_tokens", drafts)
         self.metrics.count("spec_decode_num_accepted_tokens", accepted)

@@ -176,9 +176,9 @@ def require_memory(configuration, found):
         wanted = configuration.utilization * total
         if free < wanted:
             fail(
-                f"ValueError: Free memory on device cuda:{index} ({free / 1024:.2f}/{total / 1024:.2f} GiB) on startup is "
-                f"less than desired GPU memory utilization ({configuration.utilization}, {wanted / 1024:.2f} GiB). "
-                "Decrease GPU memory utilization or reduce GPU memory used by other processes."
+                f"ValueError: Free memory on device cuda:{index} ({free / 1024:.2f}/{total / 1024:.2f} GiB) on "
+                f"startup is less than desired GPU memory utilization ({configuration.utilization}, "
+                f"{wanted / 1024:.2f} GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
             )
     gib = configuration.block_bytes / 2**30
     needed = -(-configuration.max_model_len // configuration.block_size) + configuration.state_blocks
@@ -186,8 +186,8 @@ def require_memory(configuration, found):
         fail(
             f"ValueError: To serve at least one request with the models's max seq len ({configuration.max_model_len}), "
             f"{needed * gib:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
-            f"({configuration.blocks * gib:.2f} GiB). Based on the available memory, the estimated maximum model length "
-            f"is {configuration.longest}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len`."
+            f"({configuration.blocks * gib:.2f} GiB). Based on the available memory, the estimated maximum model "
+            f"length is {configuration.longest}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len`."
         )
 
 
@@ -198,7 +198,8 @@ def say_what_loads(configuration, version):
     backend = parsed.attention_backend or ("FLASHINFER" if configuration.kv == "fp8" else "FLASH_ATTN")
     say(f"Using {backend} attention backend (simulated)", process="EngineCore")
     if configuration.drafts:
-        if backend == "FLASHINFER":
+        # vLLM keeps full graphs here from 0.33.0 on
+        if backend == "FLASHINFER" and version < "0.33":
             say(
                 "CUDAGraphMode.FULL_AND_PIECEWISE is not supported with spec-decode for attention backend "
                 "FlashInferBackend; setting cudagraph_mode=PIECEWISE (simulated)", "WARNING", "EngineCore"

@@ -26,6 +26,19 @@ def at_clock(points, mhz):
     raise AssertionError("unreachable: mhz is below the last point")
 
 
+def chance_of(acceptance, drafts):
+    """The p with which accepted over drafted is `acceptance` where each draft is accepted with p, and only after those
+    before it: p + p^2 + ... + p^drafts = acceptance * drafts, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if sum(middle**k for k in range(1, drafts + 1)) < acceptance * drafts:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
 class Speeds:
     """Speeds of one configuration.
 
@@ -38,6 +51,8 @@ class Speeds:
         by_cards = data["cards"]["relative_speed"]
         self.healthy_acceptance = data["decode"][kv]["acceptance"] if drafts else None
         self.acceptance = self.healthy_acceptance if acceptance is None or not drafts else acceptance
+        #: of a draft, to be accepted after all before it were
+        self.chance = chance_of(self.acceptance, drafts) if drafts else 0.0
         self.factor = by_cards.get(str(tensor_parallel), 1.0) * (0.5 if half else 1.0)
         known = by_drafts.get(str(drafts), by_drafts[max(by_drafts)])
         #: seconds of one decode step of one stream, at full clock; it takes as long whether drafts are accepted or not
