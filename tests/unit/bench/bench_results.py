@@ -38,6 +38,7 @@ def run(value, seed=0, **over):
         "output_tokens": 512,
         "prefix_cache_hit_rate": 0.0,
         "other_requests": 0,
+        "other_tokens": 0,
         "most_in_flight": 1,
         "nvml": "",
         "gpus": [gpu(0), gpu(1)],

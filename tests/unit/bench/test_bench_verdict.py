@@ -73,7 +73,9 @@ def test_with_a_baseline_the_expectation_does_not_decide():
 
 
 def test_neither_baseline_nor_expectation():
-    assert bench_verdict(None, result([40]), None)["outcome"] == "inconclusive"
+    verdict = bench_verdict(None, result([40]), None)
+    assert verdict["outcome"] == "inconclusive"
+    assert verdict["figures"]["decode_chat"]["against"] == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,9 @@ def test_neither_baseline_nor_expectation():
         ({"aborted": 2}, "aborted 2 requests"),
         ({"output_tokens": 90}, "too few tokens: 90 of 512"),
         ({"output_tokens": 400}, "too few tokens: 400 of 512"),
-        ({"other_requests": 1}, "other load on the engine: 1 requests"),
-        ({"most_in_flight": 3}, "3 were in flight at once where the measurement had 1"),
+        ({"other_requests": 1, "other_tokens": 300}, "other load on the engine: 1 other requests ended meanwhile"),
+        ({"other_tokens": 300}, "300 tokens were not the measurement's"),
+        ({"most_in_flight": 3}, "3 requests were in flight at once where it had 1"),
         ({"nvml": "the driver is gone"}, "could not be watched: the driver is gone"),
         ({"gpus": [gpu(1, events={"hw_thermal": 0.5})]}, "GPU 1 was throttled: hw_thermal in 50% of the samples"),
         ({"gpus": [gpu(sm_mhz={"min": 2100, "median": 2100, "max": 2520})]}, "GPU 0 ran at 2520 MHz, above its lock"),
@@ -107,6 +110,8 @@ def test_inconclusive_with_the_reason(spoilt, says):
         # an idle card's clock says nothing
         {"gpus": [gpu(sm_mhz={"min": 210, "median": 210, "max": 210}, utilization={"min": 0, "median": 0, "max": 0})]},
         {"prefix_cache_hit_rate": 0.9},
+        # a gateway's checks of one token each
+        {"other_requests": 10, "other_tokens": 200, "most_in_flight": 2},
     ],
 )
 def test_what_does_not_matter(harmless):
@@ -135,12 +140,16 @@ def test_prefill_out_of_the_cache_says_nothing():
     assert "200 of 400 went in" in bench_verdict(None, {"cases": {"prefill": short}}, EXPECTS)["reason"]
 
 
-def test_another_recipe_or_other_prompts_cannot_be_compared():
-    before = result([60, 60, 60], recipe=a_recipe(output_tokens=64))
-    assert "in another way" in bench_verdict(before, result([20, 20, 20]))["reason"]
-    before = result([60])
-    before["cases"]["decode_chat"]["runs"][0]["seed"] = 7
-    assert "with other prompts" in bench_verdict(before, result([20]))["reason"]
+def test_with_another_recipe_or_other_prompts_there_is_no_baseline():
+    other_recipe = result([60, 60, 60], recipe=a_recipe(output_tokens=64))
+    other_prompts = result([60])
+    other_prompts["cases"]["decode_chat"]["runs"][0]["seed"] = 7
+    for before in (other_recipe, other_prompts):
+        verdict = bench_verdict(before, result([64]), EXPECTS)
+        assert verdict["outcome"] == "pass"
+        assert "its baseline was measured in another way, expected 67.6" in verdict["reason"]
+        assert verdict["figures"]["decode_chat"]["against"] == "expectation"
+        assert bench_verdict(before, result([64]))["outcome"] == "inconclusive"
 
 
 def test_one_failed_case_fails_the_whole():

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measurements as data: one result out of what a box said, the baseline that is kept, lines for a reader. Pure."""
+
+from __future__ import annotations
+
+import statistics
+
+FORMAT = 1
+#: How many configurations' baselines a box keeps: enough to go back and forth, few enough to read.
+KEPT = 8
+
+
+def bench_result(outputs, recipes, box, endpoint, at):
+    """One result (roles/bench/files/bench.schema.json, `result`) of what bench-run printed.
+
+    outputs   {case: what bench-run printed for it}, not empty
+    recipes   {case: {recipe, expects}} of the role
+    endpoint  the engine's entry of __vllm_endpoints
+    at        when, ISO 8601
+    """
+    about = next(iter(outputs.values()))["about"]
+    cases = {}
+    for name, output in outputs.items():
+        if "skipped" in output:
+            cases[name] = {"skipped": output["skipped"]}
+            continue
+        runs = output["runs"]
+        acceptance = [run["acceptance"] for run in runs if run["acceptance"] is not None]
+        cases[name] = {
+            "recipe": recipes[name]["recipe"],
+            "expects": recipes[name]["expects"],
+            "value": statistics.median(run["value"] for run in runs),
+            "acceptance": statistics.median(acceptance) if acceptance else None,
+            "runs": runs,
+        }
+    return {
+        "format": FORMAT,
+        "box": box,
+        "engine": endpoint["engine"],
+        # of what runs: an inventory that was changed and not yet rolled out says nothing about it
+        "profile": endpoint.get("profile") if about["hash"] == endpoint.get("hash") else None,
+        "at": at,
+        "seconds": round(sum(run["seconds"] for case in cases.values() for run in case.get("runs", [])), 1),
+        "simulated": about["simulated"],
+        "lock_mhz": (about["clocks"] or {}).get("max_mhz"),
+        "about": about,
+        "cases": cases,
+    }
+
+
+def bench_baseline(stored, result):
+    """The content of the baseline's file with `result` in it. `stored` is what the file held, or None.
+
+    {format, engine, latest: hash, results: {hash: result}}: `latest` is the configuration that was measured last; cases
+    that `result` did not measure stay as they were.
+    """
+    results = dict((stored or {}).get("results") or {})
+    name = result["about"]["hash"] or "unlabelled"
+    measured = {case: told for case, told in result["cases"].items() if "skipped" not in told}
+    earlier = (results.pop(name, None) or {}).get("cases") or {}
+    results[name] = {**result, "cases": {**earlier, **measured}}
+    kept = dict(list(results.items())[-KEPT:])
+    return {"format": FORMAT, "engine": result["engine"], "latest": name, "results": kept}
+
+
+def bench_before(stored):
+    """The result of the configuration that was measured last, out of a baseline's file or None."""
+    return ((stored or {}).get("results") or {}).get((stored or {}).get("latest"))
+
+
+def bench_lines(result, verdict):
+    """Lines for a reader: what was measured on one engine, and what is thought of it."""
+    runs = [run for case in result["cases"].values() for run in case.get("runs", [])]
+    marked = ", simulated figures" if result["simulated"] else ""
+    profile, version = result["profile"] or "no profile", result["about"]["vllm_version"]
+    counted = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {result['seconds']:.0f} s"
+    lines = [f"{result['box']} {result['engine']}: {profile}, vLLM {version}, {counted}{marked}"]
+    for name, case in result["cases"].items():
+        if "skipped" in case:
+            lines.append(f"  {name:<14} skipped: {case['skipped']}")
+            continue
+        told = (verdict or {}).get("figures", {}).get(name, {})
+        lines.append(
+            f"  {name:<14} {case['value']:9.1f} tok/s  {_first(case):<24} {_cards(case):<44} {told.get('outcome', '')}"
+        )
+    if verdict:
+        lines.append(f"  {verdict['outcome']}: {verdict['reason']}")
+    return [line.rstrip() for line in lines]
+
+
+def _first(case):
+    """Time to the first token and, where there is speculation, acceptance."""
+    ttft = statistics.median(run["ttft_ms"]["median"] for run in case["runs"])
+    accepted = "" if case["acceptance"] is None else f", {case['acceptance']:.0%} accepted"
+    return f"first {ttft / 1000:.2f} s{accepted}"
+
+
+def _cards(case):
+    """Clock, power and temperature over all cards and runs."""
+    seen = [gpu for run in case["runs"] for gpu in run["gpus"]]
+    if not seen:
+        return "cards not seen"
+    clock = [f(gpu["sm_mhz"][key] for gpu in seen) for f, key in ((min, "min"), (max, "max"))]
+    power, heat = max(gpu["power_w"]["max"] for gpu in seen), max(gpu["temperature_c"]["max"] for gpu in seen)
+    return f"{clock[0]:g}-{clock[1]:g} MHz, up to {power:.0f} W, {heat:g} C"
+
+
+class FilterModule:
+    """Ansible's entry point."""
+
+    def filters(self):
+        return {
+            "bench_result": bench_result,
+            "bench_baseline": bench_baseline,
+            "bench_before": bench_before,
+            "bench_lines": bench_lines,
+        }

@@ -1,0 +1,145 @@
+"""Results, baselines and lines; the role's recipes and prompts; and the schema that the reports keep to."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from bench import bench_baseline, bench_before, bench_lines, bench_result
+from bench_results import gpu, run
+from bench_verdict import bench_verdict
+
+ROLE = Path(__file__).parents[3] / "roles/bench"
+RECIPES = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__bench_recipes"]
+SCHEMA = json.loads((ROLE / "files/bench.schema.json").read_text())
+ABOUT = {
+    "hash": "abc",
+    "image": "vllm/vllm-openai:v0.33.0",
+    "image_id": "sha256:" + "0" * 64,
+    "arguments": ["/models", "--max-num-seqs=8"],
+    "vllm_version": "0.33.0",
+    "model": "m",
+    "max_model_len": 16384,
+    "driver": "580.95.05",
+    "clocks": {"max_mhz": 2100},
+    "simulated": True,
+}
+ENDPOINT = {"engine": "main", "profile": "p", "hash": "abc"}
+AT = "2026-11-30T06:00:00Z"
+
+
+def whole(value, seed=0, **over):
+    """A run as bench-run prints it."""
+    times = {"mean": 300.0, "median": 300.0, "p99": 400.0}
+    return {
+        **run(value, seed),
+        **{"output_tok_s": value, "ttft_ms": times, "tpot_ms": times, "itl_ms": times},
+        **{"acceptance": 0.85, "acceptance_length": 2.7, "gpus": [gpu(0, events={"sw_power_cap": 0.5}), gpu(1)]},
+        **{"started": AT, "seconds": 20.0, "measured_seconds": 8.0, "client": ["vllm", "bench", "serve"]},
+        **over,
+    }
+
+
+def outputs(*values, **about):
+    return {"decode_chat": {"about": {**ABOUT, **about}, "runs": [whole(value, n) for n, value in enumerate(values)]}}
+
+
+def made(*values, **about):
+    return bench_result(outputs(*values, **about), RECIPES, "box1", ENDPOINT, AT)
+
+
+def valid(result, verdict):
+    report = {"format": 1, "box": "box1", "at": AT, "engines": {"main": {"result": result, "verdict": verdict}}}
+    jsonschema.Draft202012Validator(SCHEMA).validate(report)
+    return report
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_a_result_is_the_median_of_its_runs():
+    result = made(70.0, 50.0, 60.0)
+    case = result["cases"]["decode_chat"]
+    assert (case["value"], case["acceptance"], result["lock_mhz"], result["seconds"]) == (60.0, 0.85, 2100, 60.0)
+    assert (result["profile"], result["simulated"]) == ("p", True)
+    valid(result, bench_verdict(None, result))
+
+
+def test_a_profile_that_is_not_what_runs_is_not_told():
+    assert made(60.0, hash="def")["profile"] is None
+
+
+def test_a_skipped_case():
+    given = {**outputs(60.0), "prefill_32k": {"about": ABOUT, "skipped": "max-model-len is 16384"}}
+    result = bench_result(given, RECIPES, "box1", ENDPOINT, AT)
+    valid(result, bench_verdict(None, result))
+    assert "  prefill_32k    skipped: max-model-len is 16384" in bench_lines(result, bench_verdict(None, result))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda report: report.update(more=1),
+        lambda report: report["engines"]["main"]["result"]["about"].pop("image"),
+        lambda report: report["engines"]["main"]["result"]["cases"]["decode_chat"].update(value=-1),
+        lambda report: report["engines"]["main"]["verdict"].update(outcome="good"),
+    ],
+)
+def test_the_schema_refuses(spoil):
+    result = made(60.0)
+    report = valid(result, bench_verdict(None, result))
+    spoil(report)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate(report)
+
+
+def test_a_baseline_keeps_each_configuration_and_knows_the_latest():
+    stored = bench_baseline(None, made(60.0))
+    assert bench_before(stored)["cases"]["decode_chat"]["value"] == 60.0
+    stored = bench_baseline(stored, made(50.0, hash="def"))
+    assert list(stored["results"]) == ["abc", "def"]
+    assert bench_before(stored)["cases"]["decode_chat"]["value"] == 50.0
+    stored = bench_baseline(stored, made(61.0))
+    assert (stored["latest"], bench_before(stored)["cases"]["decode_chat"]["value"]) == ("abc", 61.0)
+    for number in range(20):
+        stored = bench_baseline(stored, made(60.0, hash=f"h{number}"))
+    assert len(stored["results"]) == 8 and stored["latest"] == "h19"
+    assert bench_before(None) is None
+
+
+def test_a_gate_s_baseline_leaves_the_other_cases():
+    full = {**outputs(60.0), "prefill_8k": outputs(4000.0)["decode_chat"]}
+    stored = bench_baseline(None, bench_result(full, RECIPES, "box1", ENDPOINT, AT))
+    stored = bench_baseline(stored, made(61.0))
+    cases = bench_before(stored)["cases"]
+    assert (cases["decode_chat"]["value"], cases["prefill_8k"]["value"]) == (61.0, 4000.0)
+
+
+def test_lines():
+    result = made(60.0)
+    lines = bench_lines(result, bench_verdict(None, result, {"decode_tok_s": {"value": 67.6, "source": "report"}}))
+    assert lines[0] == "box1 main: p, vLLM 0.33.0, 1 run in 20 s, simulated figures"
+    assert " ".join(lines[1].split()) == (
+        "decode_chat 60.0 tok/s first 0.30 s, 85% accepted 2085-2100 MHz, up to 190 W, 60 C pass"
+    )
+    assert lines[2] == "  pass: decode_chat: 60.0 tok/s, no baseline, expected 67.6 (-11%; report)"
+
+
+def test_the_recipes_are_those_of_the_schema_and_of_the_spec():
+    for recipe in RECIPES.values():
+        jsonschema.validate(recipe["recipe"], {**SCHEMA["$defs"]["recipe"], "$defs": SCHEMA["$defs"]})
+    options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    assert options["bench_cases"]["choices"] == list(RECIPES)
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    assert set(defaults) == set(options)
+
+
+@pytest.mark.parametrize("name", ["chat", "code"])
+def test_prompts(name):
+    rows = json.loads((ROLE / f"files/prompts/{name}.json").read_text())
+    texts = [row["conversations"][0]["value"] for row in rows]
+    # three runs of four, none twice; vLLM leaves out what is longer than 1024 tokens
+    assert len(set(texts)) == 12
+    assert all(len(row["conversations"]) == 2 and 100 < len(text) < 1000 for row, text in zip(rows, texts, strict=True))
