@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of role stress: what load to put on an engine, and what a run of it says about the box. Pure.
+
+What reboots a box is a long prompt: its prefill is compute-bound, both cards go from idle to full power together, and
+the power supply answers too slowly (field report, August 2026; prompts over 4K tokens). So the load is bursts: several
+long prompts sent at the same moment to an idle engine, then a pause, then the next burst.
+"""
+
+from __future__ import annotations
+
+import operator
+
+#: Above the 4K tokens from which the field report saw reboots, and above one prefill chunk of 4096.
+SHORTEST = 4608
+#: Decoded after each prompt, so that prefill of one request and decode of another meet.
+OUTPUT_TOKENS = 64
+#: Where a profile has no prefill speed: what a plan is computed with, tok/s. Assumed.
+PREFILL_TOK_S = 3000
+#: Seconds of idleness between two bursts; the step from idle to full power is what hurts.
+PAUSE_S = 1.0
+#: Share of the time that one burst may take, so that a run is never one single prompt.
+LARGEST_SHARE = 1 / 3
+CLOCK_STEP_MHZ = 15
+
+#: What can be said of a run, the worst first. `failed`: the box or a card did not survive. `inconclusive`: says nothing
+#: about clock or power.
+CAUSES = {
+    "gone": "failed",
+    "reboot": "failed",
+    "xid": "failed",
+    "engine": "failed",
+    "clock": "inconclusive",
+    "error": "inconclusive",
+    "requests": "failed",
+    "nothing": "inconclusive",
+}
+
+
+def stress_bursts(max_model_len, at_most, seconds, prefill_tok_s=None):
+    """The bursts of one round, in their order: [{prompt_tokens, at_once, estimated_s}]. A run repeats the round.
+
+    max_model_len   the engine's, in tokens
+    at_most         highest number of prompts at once
+    seconds         how long the run is to last
+    prefill_tok_s   expected speed of prefill; None where it is not known
+
+    Prompts double from SHORTEST to the longest that the engine takes, prompts at once double from 1 to `at_most`. No
+    burst has more tokens than the longest prompt, nor than a third of the time allows. Where time is short, bursts are
+    left out, but never the first, the longest prompt and the widest burst. Raises ValueError with a sentence.
+    """
+    longest = int(max_model_len) - OUTPUT_TOKENS - 1
+    if longest < SHORTEST:
+        raise ValueError(
+            f"max-model-len is {max_model_len}: the engine takes prompts of up to {longest} tokens, and stress begins "
+            f"at {SHORTEST}; raise max-model-len"
+        )
+    speed = float(prefill_tok_s or PREFILL_TOK_S)
+    longest = max(SHORTEST, min(longest, int(speed * seconds * LARGEST_SHARE)))
+    pairs = [
+        (length, width)
+        for width in _doubling(1, at_most)
+        for length in _doubling(SHORTEST, longest)
+        if length * width <= longest
+    ]
+    if not any(width == at_most for _, width in pairs):
+        # the widest burst that the longest prompt's tokens are enough for
+        pairs.append((SHORTEST, max(1, min(at_most, longest // SHORTEST))))
+    pairs = sorted(set(pairs), key=lambda pair: (pair[0] * pair[1], pair[1]))
+    kept = {pairs[0], (longest, 1), max(pairs, key=lambda pair: pair[1])}
+    spent = sum(_estimate(*pair, speed) for pair in kept)
+    for pair in pairs:
+        if pair not in kept and spent + _estimate(*pair, speed) <= seconds:
+            kept.add(pair)
+            spent += _estimate(*pair, speed)
+    return [
+        {"prompt_tokens": length, "at_once": width, "estimated_s": round(_estimate(length, width, speed), 1)}
+        for length, width in pairs
+        if (length, width) in kept
+    ]
+
+
+def _doubling(first, last):
+    values = []
+    while first < last:
+        values.append(first)
+        first *= 2
+    return [*values, last]
+
+
+def _estimate(length, width, speed):
+    return length * width / speed + PAUSE_S
+
+
+def stress_plan_text(bursts, seconds):
+    """What a round is, as a sentence."""
+    lengths = [burst["prompt_tokens"] for burst in bursts]
+    widths = [burst["at_once"] for burst in bursts]
+    return (
+        f"for {seconds} s, bursts of 1 to {max(widths)} prompts at once, of {min(lengths)} to {max(lengths)} tokens "
+        f"each ({len(bursts)} kinds, {sum(map(operator.mul, lengths, widths))} tokens in a round)"
+    )
+
+
+def stress_tried(trial):
+    """A trial's settings as a person reads them; None is the box's own wish."""
+    if not trial:
+        return "as the box is set"
+    parts = ["cards unlocked" if trial.get("state") == "unlocked" else None]
+    if trial.get("state") != "unlocked" and trial.get("max_mhz") is not None:
+        parts.append(f"at most {trial['max_mhz']} MHz")
+    if trial.get("power_limit_w") is not None:
+        limit = trial["power_limit_w"]
+        parts.append(f"power limit {limit}{'' if limit == 'default' else ' W'}")
+    return ", ".join(part for part in parts if part)
+
+
+def stress_verdict(result):
+    """{outcome, what, says, at_s, power_w, sm_mhz, gpus_at_end} of what `stress-run result` found on the box.
+
+    result   as `result` in roles/stress/files/stress.schema.json; {"gone": seconds} where the box did not come back
+
+    outcome  survived | failed | inconclusive
+    what     one of CAUSES, or "survived"
+    says     a sentence: what happened at which second, power and clock
+    at_s     seconds after the load began; None where nothing happened
+    power_w, sm_mhz  of each card in the last sample before it (power as the driver tells it, an average over up to a
+             second: a spike of milliseconds is not in it)
+    """
+    for what, outcome in CAUSES.items():
+        found = _LOOK[what](result)
+        if found:
+            at, says = found
+            last = _last_before(result, at)
+            return {
+                "outcome": outcome,
+                "what": what,
+                "says": f"{says}{_seen(last, at)}",
+                "at_s": at,
+                "power_w": [gpu["power_w"] for gpu in last],
+                "sm_mhz": [gpu["sm_mhz"] for gpu in last],
+            }
+    done, cards = result["requests"]["completed"], result["gpus"]
+    return {
+        "outcome": "survived",
+        "what": "survived",
+        "says": (
+            f"survived {result['last_s']:.0f} s and {done} requests of up to {result['longest_prompt']} tokens; "
+            f"highest {_of(cards, 'sm_mhz', 'max')} MHz, {_of(cards, 'power_w', 'max')} W"
+        ),
+        "at_s": None,
+        "power_w": [gpu["power_w"]["max"] for gpu in cards],
+        "sm_mhz": [gpu["sm_mhz"]["max"] for gpu in cards],
+    }
+
+
+def _gone(result):
+    if "gone" not in result:
+        return None
+    return result.get("last_s"), f"the box did not come back within {result['gone']:.0f} s: switch it on and run again"
+
+
+def _reboot(result):
+    if result.get("boot_id") == result.get("boot_id_now") or result.get("end"):
+        return None
+    return result["last_s"], "the box rebooted (its boot id changed)"
+
+
+def _xid(result):
+    if not result.get("xids"):
+        return None
+    first = result["xids"][0]
+    return first["at_s"], f"the driver reported Xid {first['xid']}: {first['says']}"
+
+
+def _engine(result):
+    if not result.get("engine"):
+        return None
+    first = result["engine"][0]
+    return first["at_s"], first["says"]
+
+
+def _clock(result):
+    lock = result.get("lock_mhz")
+    for gpu in result.get("gpus", []):
+        above = gpu.get("above_lock")
+        if lock is not None and above and above["mhz"] > lock + CLOCK_STEP_MHZ:
+            return above["at_s"], (
+                f"GPU {gpu['index']} ran at {above['mhz']} MHz, above its lock of {lock} MHz: the driver does not hold "
+                "it, so the run says nothing about that clock"
+            )
+    return None
+
+
+def _error(result):
+    if result.get("end") in ("time", "stopped early by a fault"):
+        return None
+    return result.get(
+        "last_s"
+    ), f"the run ended before its time: {result.get('end') or 'its program ended without a word'}"
+
+
+def _requests(result):
+    requests = result["requests"]
+    if not requests["failed"]:
+        return None
+    first = requests["failures"][0]
+    all_of_them = requests["failed"] + requests["completed"]
+    return first["at_s"], f"{requests['failed']} of {all_of_them} requests failed, the first: {first['says']}"
+
+
+def _nothing(result):
+    if result["requests"]["completed"] and result["gpus"]:
+        return None
+    why = result.get("nvml") or "no request was answered within the time: make it longer"
+    return result["last_s"], f"nothing was learnt: {why}"
+
+
+_LOOK = {
+    "gone": _gone,
+    "reboot": _reboot,
+    "xid": _xid,
+    "engine": _engine,
+    "clock": _clock,
+    "error": _error,
+    "requests": _requests,
+    "nothing": _nothing,
+}
+
+
+def _last_before(result, at):
+    """[{power_w, sm_mhz}] of the last sample not after second `at`; [] where there is none."""
+    rows = [row for row in result.get("series", []) if at is None or row[0] <= at + 0.01]
+    if not rows:
+        return []
+    values = rows[-1][1:]
+    return [{"sm_mhz": mhz, "power_w": watts} for mhz, watts in zip(values[::2], values[1::2], strict=True)]
+
+
+def _seen(last, at):
+    when = f", {at:.1f} s after the load began" if at is not None else ""
+    if not last:
+        return when
+    shown = "; ".join(
+        f"GPU {index} at {gpu['sm_mhz']} MHz and {gpu['power_w']:.0f} W" for index, gpu in enumerate(last)
+    )
+    return f"{when}; last seen: {shown}"
+
+
+def _of(gpus, name, key):
+    return " and ".join(f"{gpu[name][key]:.0f}" for gpu in gpus)
+
+
+class FilterModule:
+    """Ansible's entry point."""
+
+    def filters(self):
+        return {
+            "stress_bursts": stress_bursts,
+            "stress_plan_text": stress_plan_text,
+            "stress_tried": stress_tried,
+            "stress_verdict": stress_verdict,
+        }
