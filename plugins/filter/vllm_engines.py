@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 # What is done about an engine, the least first.
@@ -87,6 +88,75 @@ def vllm_greatest_need(needs):
     return max(needs, key=NEEDS.index, default="nothing")
 
 
+def vllm_engine_remarks(needs, left, removes):
+    """Lines about what is out of the ordinary on a box.
+
+    needs    dicts per engine: unit, need, runs (hash or ""), unverified
+    left     containers of engines that are no longer wanted, by name (of host_info; null where there is none)
+    removes  whether these are removed
+    """
+    lines = [f"{each['unit']}: {each['need']}" for each in needs if len(needs) > 1 and each["need"] != "nothing"]
+    lines += [
+        f"{each['unit']} runs {each['runs']}, which no run has seen to work yet (an earlier one was cut short, or it "
+        "is from before such a record was kept); it is checked now"
+        for each in needs
+        if each["unverified"]
+    ]
+    for name, container in left.items():
+        state = "runs" if (container or {}).get("running") else "does not run"
+        what = "is stopped and removed" if removes else "is left alone; vllm_remove_engines=true stops and removes it"
+        lines.append(f"{name}.service is on the box, {state}, and is not in vllm_engines: it {what}")
+    return lines
+
+
+def vllm_in_the_way(needs, left):
+    """Sentences about running engines that are no longer wanted and hold a card or port that is now.
+
+    needs  dicts per engine: unit, need, cards (UUIDs), port
+    left   as in vllm_engine_remarks. The container's labels say what it holds; without them it holds all cards.
+    """
+    sentences = []
+    for name, container in left.items():
+        if not (container or {}).get("running"):
+            continue
+        labels = container["labels"]
+        held = labels["tandem.cards"].split(",") if "tandem.cards" in labels else None
+        for each in needs:
+            if each["need"] == "nothing":
+                continue
+            cards = each["cards"] if held is None else [card for card in each["cards"] if card in held]
+            what = [f"card {', '.join(cards)}"] if cards else []
+            what += [f"port {each['port']}"] if str(each["port"]) == labels.get("tandem.port") else []
+            if what:
+                sentences.append(
+                    f"{name}.service runs, is not in vllm_engines, and holds {' and '.join(what)}, "
+                    f"which {each['unit']} needs; stop and remove it with vllm_remove_engines=true, or put it back "
+                    "into vllm_engines"
+                )
+    return sentences
+
+
+def vllm_canary_failures(text):
+    """What failed of what vllm-canary printed, as one line; `text` itself where it printed no JSON."""
+    try:
+        checks = json.loads(text)["checks"]
+    except (ValueError, KeyError, TypeError):
+        return str(text).strip() or "it said nothing"
+    return "; ".join(f"{check['name']}: {check['says']}" for check in checks if check["outcome"] == "fail")
+
+
+def vllm_canary_line(text):
+    """The outcome of each check of what vllm-canary printed, as one line."""
+    try:
+        checks = json.loads(text)["checks"]
+    except (ValueError, KeyError, TypeError):
+        return str(text).strip()
+    return ", ".join(
+        f"{check['name']} {check['outcome']}" + (f" ({check['says']})" if check["outcome"] == "skipped" else "")
+        for check in checks
+    )
+
+
 def vllm_canary_words(args, acceptance):
     """Options of vllm-canary that follow from vLLM's options `args`: what this engine can be asked.
 
@@ -113,5 +183,9 @@ class FilterModule:
             "vllm_engine_box": vllm_engine_box,
             "vllm_uuids": vllm_uuids,
             "vllm_greatest_need": vllm_greatest_need,
+            "vllm_engine_remarks": vllm_engine_remarks,
+            "vllm_in_the_way": vllm_in_the_way,
+            "vllm_canary_failures": vllm_canary_failures,
+            "vllm_canary_line": vllm_canary_line,
             "vllm_canary_words": vllm_canary_words,
         }

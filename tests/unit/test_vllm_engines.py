@@ -1,11 +1,17 @@
 """Several engines on one box: the list, the cards, the box's need."""
 
+import json
+
 import pytest
 from vllm_engines import (  # plugins/filter/vllm_engines.py
+    vllm_canary_failures,
+    vllm_canary_line,
     vllm_canary_words,
     vllm_engine_box,
+    vllm_engine_remarks,
     vllm_engines_findings,
     vllm_greatest_need,
+    vllm_in_the_way,
     vllm_uuids,
 )
 
@@ -75,3 +81,69 @@ def test_the_canary_asks_what_the_engine_can_do():
         "speculative-config": {"method": "mtp"},
     }
     assert vllm_canary_words(args, 0.5) == ["--tools", "--reasoning", "--kv-cache-dtype=fp8", "--min-acceptance=0.5"]
+
+
+def need(unit="vllm-main.service", need="restart", **more):
+    return {"unit": unit, "need": need, "runs": "aa", "unverified": False, "cards": ["GPU-a"], "port": 8000, **more}
+
+
+def test_one_engine_as_it_should_be_is_no_remark():
+    assert vllm_engine_remarks([need()], {}, False) == []
+
+
+def test_several_engines_are_told_apart_and_a_half_done_one_is_named():
+    lines = vllm_engine_remarks([need(), need("vllm-b.service", "nothing", unverified=True)], {}, False)
+    assert lines[0] == "vllm-main.service: restart"
+    assert lines[1].startswith("vllm-b.service runs aa, which no run has seen to work yet")
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("container", "removes", "words"),
+    [
+        (
+            {"running": True, "labels": {}, "active": True},
+            False,
+            ["vllm-old.service", "runs", "vllm_remove_engines=true"],
+        ),
+        (None, False, ["does not run", "left alone"]),
+        (None, True, ["is stopped and removed"]),
+    ],
+)
+def test_what_is_left_over_is_named(container, removes, words):
+    (line,) = vllm_engine_remarks([need()], {"vllm-old": container}, removes)
+    assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(
+    ("labels", "holds"),
+    [
+        ({"tandem.cards": "GPU-a,GPU-b", "tandem.port": "8000"}, "card GPU-a and port 8000"),
+        ({"tandem.cards": "GPU-b", "tandem.port": "8000"}, "port 8000"),
+        ({}, "card GPU-a"),
+        ({"tandem.cards": "GPU-b", "tandem.port": "8001"}, None),
+    ],
+)
+def test_what_is_left_over_may_stand_in_the_way(labels, holds):
+    left = {"vllm-old": {"running": True, "labels": labels, "active": True}}
+    said = vllm_in_the_way([need()], left)
+    assert [f"holds {holds}, which vllm-main.service" in line for line in said] == ([True] if holds else [])
+
+
+def test_nothing_stands_in_the_way_of_an_engine_that_stays_or_when_it_does_not_run():
+    left = {"vllm-old": {"running": True, "labels": {}, "active": True}}
+    assert vllm_in_the_way([need(need="nothing")], left) == []
+    assert vllm_in_the_way([need()], {"vllm-old": {**left["vllm-old"], "running": False}, "vllm-x": None}) == []
+
+
+def test_what_the_canary_says():
+    checks = [
+        {"name": "integrity", "outcome": "fail", "says": "other answer"},
+        {"name": "tools", "outcome": "skipped", "says": "not asked for"},
+        {"name": "text", "outcome": "pass", "says": "well"},
+    ]
+    text = json.dumps({"ok": False, "checks": checks})
+    assert vllm_canary_failures(text) == "integrity: other answer"
+    assert vllm_canary_line(text) == "integrity fail, tools skipped (not asked for), text pass"
+    assert vllm_canary_failures("no route to host") == "no route to host"
+    assert vllm_canary_failures("") == "it said nothing"

@@ -28,7 +28,8 @@ PLAY = [
             },
             {
                 "ansible.builtin.debug": {
-                    "msg": "{{ ansible_play_hosts | map('extract', hostvars, '__vllm_judgement') | vllm_summary }}"
+                    "msg": "{{ ansible_play_hosts | map('extract', hostvars, '__vllm_judgements')"
+                    " | flatten | vllm_summary }}"
                 },
                 "run_once": True,
             },
@@ -119,3 +120,15 @@ def test_settings_alone_are_judged_before_a_box_is_reached(judge):
     code, said = judge(None, vllm_args={"max-num-seq": 8})
     assert code != 0
     assert "max-num-seq is no option of vLLM 0.33.0" in said and "did you mean max-num-seqs?" in said
+
+
+def test_each_engine_is_judged_for_its_own_cards(judge):
+    engines = [
+        {"name": "left", "gpus": [0], "args": {"tensor-parallel-size": 1}},
+        {"name": "right", "gpus": [1], "port": 8001},
+    ]
+    code, said = judge(vllm_engines=engines, vllm_acknowledge=["E8", "E9"])
+    assert code != 0
+    assert "box1 (engine right), box2 (engine right): qwen3.8-27b-int4" in said
+    assert "2 cards are wanted (tensor-parallel-size 2), the box has 1" in said
+    assert "(engine left)" not in said
