@@ -34,10 +34,6 @@ options:
   token:
     description: 32 or more letters and digits, which the fetching box must know.
     type: str
-  program:
-    description: The server's program on the box.
-    type: path
-    default: /usr/local/lib/tandem/model-share
 attributes:
   check_mode:
     support: full
@@ -70,6 +66,7 @@ import re
 import subprocess
 import time
 
+from ansible.module_utils import tandem_model_serve
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tandem_model_files import (
     ModelError,
@@ -83,6 +80,7 @@ from ansible.module_utils.tandem_model_sources import path_files
 from ansible.module_utils.tandem_model_store import Lock, Store
 
 FOLDER = "/run/tandem/model-share"
+ENDINGS = (".py", ".json", ".said")
 # The server reads files of whatever owner, and can do nothing else.
 PROPERTIES = [
     "Type=exec",
@@ -129,8 +127,10 @@ def share_files(path, revision, check):
 def start(params, files):
     """Address of the server, once it listens."""
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    config, said = os.path.join(FOLDER, params["name"] + ".json"), os.path.join(FOLDER, params["name"] + ".said")
+    program, config, said = (os.path.join(FOLDER, params["name"] + ending) for ending in ENDINGS)
     stop(params)
+    with open(program, "w", encoding="utf-8") as handle:
+        handle.write(tandem_model_serve.__loader__.get_source(tandem_model_serve.__name__))
     content = {"root": params["path"], "names": [each["name"] for each in files], "said": said}
     write_json(config, {**content, "token": params["token"], "address": params["address"]}, mode=0o600)
     command = [
@@ -145,7 +145,7 @@ def start(params, files):
     for each in PROPERTIES:
         command += ["--property", each]
     done = subprocess.run(
-        [*command, "/usr/bin/python3", "-B", params["program"], config], capture_output=True, text=True, check=False
+        [*command, "/usr/bin/python3", "-B", program, config], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise ModelError(f"{unit(params)} did not start: {done.stderr.strip()}")
@@ -170,7 +170,7 @@ def stop(params):
         done = subprocess.run(["systemctl", "stop", unit(params)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise ModelError(f"{unit(params)} does not stop: {done.stderr.strip()}")
-    for ending in (".json", ".said"):
+    for ending in ENDINGS:
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(FOLDER, params["name"] + ending))
     return running
@@ -189,7 +189,6 @@ def main():
             "revision": {"type": "str"},
             "address": {"type": "str"},
             "token": {"type": "str", "no_log": True},
-            "program": {"type": "path", "default": "/usr/local/lib/tandem/model-share"},
         },
         required_if=[("state", "present", ["path", "address", "token"])],
         supports_check_mode=True,

@@ -116,7 +116,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-path: {description: The folder., type: str, returned: always}
+folder: {description: The folder., type: str, returned: always}
 complete: {description: Whether the folder was whole before this run., type: bool, returned: always}
 needs_listing: {description: "O(source=box) without O(files), and something is missing.", type: bool, returned: always}
 fetch:
@@ -139,7 +139,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tandem_model_files import ModelError, human, structure_problems
 from ansible.module_utils.tandem_model_http import Client
 from ansible.module_utils.tandem_model_sources import hub_files, path_files, web_files, without
-from ansible.module_utils.tandem_model_store import PARALLEL, Lock, Store, copy, describe
+from ansible.module_utils.tandem_model_store import PARALLEL, Lock, Store, copy, count, describe
 
 
 def check_only(params):
@@ -200,13 +200,20 @@ def where(params):
         "hub": f"{params['endpoint']} {params['repository']}",
         "web": params["url"],
         "path": params["from_path"],
-        "box": params["url"] or "the other box",
+        "box": params["url"] or "another box",
     }[params["source"]]
 
 
 def run(module):
     params = module.params
-    result = {"changed": False, "path": params["path"], "needs_listing": False, "deleted": [], "kept": [], "hashed": 0}
+    result = {
+        "changed": False,
+        "folder": params["path"],
+        "needs_listing": False,
+        "deleted": [],
+        "kept": [],
+        "hashed": 0,
+    }
     result["fetch"] = {"files": 0, "bytes": 0, "resumed_bytes": 0, "names": []}
     if params["source"] == "none":
         return {**result, **check_only(params)}
@@ -245,7 +252,7 @@ def run(module):
         "resumed_bytes": parts,
         "names": [each["name"] for each in missing],
     }
-    says = f"{store.path}: whole, {len(files)} files, {human(sum(each['size'] for each in files))}"
+    says = f"{store.path}: whole, {count(files)}, {human(sum(each['size'] for each in files))}"
     if result["changed"]:
         verb = "would fetch" if module.check_mode else "fetched"
         says = f"{store.path}: {verb} {describe(missing, parts, where(params))}" + (

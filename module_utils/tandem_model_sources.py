@@ -70,8 +70,8 @@ def web_files(client, url, revision):
 
 
 def path_files(folder, revision):
-    """The files of a folder on this machine. Hashes from SHA256SUMS, or from what the hub's client left; else None,
-    or computed."""
+    """The files of a folder on this machine. Hashes from SHA256SUMS, or from what the hub's client left; else
+    None."""
     if not os.path.isdir(folder):
         raise ModelError(f"{folder} is no folder on this box; is the disk or share mounted?")
     sums, sums_path = {}, os.path.join(folder, SUMS)

@@ -109,7 +109,7 @@ class Store:
         if needed and needed + reserve > free:
             others = [f"{each['revision'][:12]} ({human(each['bytes'])})" for each in self.others()]
             raise ModelError(
-                f"{self.path} needs {human(needed)} more for {len(files)} files, and {human(reserve)} must stay "
+                f"{self.path} needs {human(needed)} more for {count(files)}, and {human(reserve)} must stay "
                 f"free; {place} has "
                 f"{human(free)} free, so {human(needed + reserve - free)} are missing. Nothing was fetched. Free "
                 "that much, or set "
@@ -327,8 +327,12 @@ def used_by(path):
     return users
 
 
+def count(files):
+    return f"{len(files)} file" + ("" if len(files) == 1 else "s")
+
+
 def describe(files, parts, where):
-    return f"{len(files)} files, {human(sum(each['size'] for each in files) - parts)}, from {where}"
+    return f"{count(files)}, {human(sum(each['size'] for each in files) - parts)}, from {where}"
 
 
 def _free(path):

@@ -11,7 +11,7 @@ import pytest
 from model_store_fake import COMMIT, MODEL, ROOT, content_of, load
 
 TOKEN = "a1B2" * 10
-PROGRAM = ROOT / "roles/model_store/files/model-share"
+PROGRAM = ROOT / "module_utils/tandem_model_serve.py"
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gives out the files of one model to whoever knows the token: model-share CONFIG.json
+"""A program: gives out the files of one model to whoever knows the token. Its argument is a configuration in JSON.
+
+Module model_share puts it on the box for the time of a fetch, so it stands alone: standard library, nothing of ours.
 
 Read-only, one folder, only the names that the configuration lists: file NUMBER is at /TOKEN/NUMBER. The token stands
 in the
@@ -49,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         try:
-            handle = open(os.path.join(config["root"], config["names"][int(match.group(2))]), "rb")
+            handle = open(os.path.join(config["root"], config["names"][int(match.group(2))]), "rb")  # noqa: SIM115
         except OSError:
             self.send_error(404)
             return
