@@ -43,4 +43,4 @@ bench: setup ## how long module gpu_clocks takes beside a bare nvmlInit
 	@$(BIN)/python tests/bench/gpu_clocks_time.py
 
 lock: ## pin the controller's dependencies anew (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --extra test pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --extra test --extra report pyproject.toml -o requirements.lock

@@ -24,6 +24,7 @@ dpkg-deb:dpkg
 ssh:openssh-client
 ssh-keygen:openssh-client
 make:make
+chromium:chromium
 strip:binutils
 "
 missing=$(for need in $needs; do command -v "${need%%:*}" >/dev/null || echo "${need##*:}"; done | sort -u)
