@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 
-SCHEMA = "tandem/find_clock/1"
+FORMAT = {"format": 1, "kind": "find_clock"}
 #: Runs in a row that say nothing about a clock before a person has to look.
 INCONCLUSIVE_AT_MOST = 3
 #: What of a verdict (filter stress_verdict) counts against a clock. An engine that died or refused without a reboot and
@@ -31,7 +31,7 @@ def find_clock_begin(settings, box, card, wish, started):
     started   ISO 8601, UTC; it names the search's runs on the box
     """
     return {
-        "schema": SCHEMA,
+        **FORMAT,
         "box": box,
         "card": card,
         "settings": settings,
@@ -72,7 +72,7 @@ def find_clock_resumable(search, settings, box_name):
     """Whether the document `search` (or None) is an unfinished search of this box with these settings."""
     return bool(
         search
-        and search.get("schema") == SCHEMA
+        and {name: search.get(name) for name in FORMAT} == FORMAT
         and search["state"] == "searching"
         and search["settings"] == settings
         and search["box"]["name"] == box_name

@@ -101,6 +101,32 @@ def stress_plan_text(bursts, seconds):
     )
 
 
+def stress_engines(endpoints):
+    """What the program on the box is told of its engines, entries of the fact __vllm_endpoints."""
+    return [
+        {
+            **{name: endpoint[name] for name in ("engine", "unit", "url", "model")},
+            "secrets": f"/etc/tandem/vllm/{endpoint['engine']}.env",
+        }
+        for endpoint in endpoints
+    ]
+
+
+def stress_report(result, verdict, box, run, endpoints):
+    """The document that is written for people and for the report page (roles/stress/files/stress.schema.json)."""
+    return {
+        "format": 1,
+        "kind": "stress",
+        "box": box,
+        "run": run,
+        "engines": [
+            {name: endpoint[name] for name in ("engine", "model", "image", "profile", "hash")} for endpoint in endpoints
+        ],
+        "verdict": verdict,
+        "result": result,
+    }
+
+
 def stress_tried(trial):
     """A trial's settings as a person reads them; None is the box's own wish."""
     if not trial:
@@ -256,6 +282,8 @@ class FilterModule:
     def filters(self):
         return {
             "stress_bursts": stress_bursts,
+            "stress_engines": stress_engines,
+            "stress_report": stress_report,
             "stress_plan_text": stress_plan_text,
             "stress_tried": stress_tried,
             "stress_verdict": stress_verdict,
