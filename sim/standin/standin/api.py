@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import json
 import time
 import uuid
@@ -260,8 +261,7 @@ class Api:
 
         def pieces():
             if "exclamations" in self.engine.faults:
-                made = text.exclamations()
-                made = made if endless else (next(made) for _ in range(24))
+                made = itertools.repeat("!") if endless else itertools.repeat("!", 24)
             else:
                 made = text.answer(prompt_ids, self.engine.corruptions or "", endless)
             return (("content", piece) for piece in made)

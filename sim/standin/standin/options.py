@@ -7,6 +7,8 @@ import json
 import pathlib
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
+#: what vLLM's parsers gave: beside the program in the image, with role vllm in the repository
+FILES = HERE if (HERE / "options").is_dir() else HERE.parent.parent / "roles" / "vllm" / "files"
 #: options that the list calls "any" and that take a whole number, of those that the simulation reads
 WHOLE = {"max-num-seqs", "max-num-batched-tokens", "max-num-queued-reqs"}
 #: whole numbers where the list says "number"
@@ -94,7 +96,7 @@ def spelled(arguments):
     return out
 
 
-def parse(arguments, version, folder=HERE):
+def parse(arguments, version, folder=FILES):
     """The parsed namespace. Ends the process as argparse does (exit code 2, vLLM's words) for what the parser refuses;
     raises Refused for what vLLM's own configuration refuses afterwards, whatever the cards."""
     listed = json.loads((folder / "options" / f"{version}.json").read_text())

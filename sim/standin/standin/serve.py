@@ -176,9 +176,9 @@ def require_memory(configuration, found):
         wanted = configuration.utilization * total
         if free < wanted:
             fail(
-                f"ValueError: Free memory on device cuda:{index} ({free / 1024:.2f}/{total / 1024:.2f} GiB) on "
-                f"startup is less than desired GPU memory utilization ({configuration.utilization}, "
-                f"{wanted / 1024:.2f} GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+                f"ValueError: Free memory on device cuda:{index} ({free / 1024:.2f}/{total / 1024:.2f} GiB) "
+                f"on startup is less than desired GPU memory utilization ({configuration.utilization}, "
+                f"{wanted / 1024:.2f} GiB). Decrease GPU memory utilization or reduce GPU memory used by others."
             )
     gib = configuration.block_bytes / 2**30
     needed = -(-configuration.max_model_len // configuration.block_size) + configuration.state_blocks

@@ -57,11 +57,6 @@ def answer(prompt_ids, salt="", endless=False):
     yield "."
 
 
-def exclamations():
-    while True:
-        yield "!"
-
-
 def example(schema, depth=0):
     """A value that a JSON schema allows, as far as it is made of type, enum, const, anyOf, properties and items."""
     if not isinstance(schema, dict) or depth > 8:
