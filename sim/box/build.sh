@@ -33,6 +33,11 @@ trap 'rm -rf "$context"' EXIT
 cp -r "$here/rootfs" "$here/Dockerfile" "$context"
 # a look into the simulated cards, for people and tests
 install -m 0755 "$here/../nvml/simctl" "$context/rootfs/usr/local/sbin/sim-nvml"
+# the power supply, which the stand-in engine can overload
+units=$context/rootfs/etc/systemd/system
+install -m 0644 -t "$units" "$here"/../standin/box/sim-power.{path,service}
+mkdir -p "$units/multi-user.target.wants"
+ln -s ../sim-power.path "$units/multi-user.target.wants/sim-power.path"
 # a private CA that this machine trusts, the boxes trust too
 mkdir "$context/ca-certificates"
 cp /usr/local/share/ca-certificates/*.crt "$context/ca-certificates/" 2>/dev/null || true
