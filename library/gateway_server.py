@@ -23,16 +23,18 @@ options:
   state:
     description:
       - V(drained) sends no new requests to the servers; running ones go on, and health checks too.
-      - V(idle) waits until drained servers have no session and no queue here, and their engines nothing that runs or waits, twice
-        in a row. Changes nothing.
-      - V(up) lets the servers have requests again as soon as their health is known, and waits until they are exactly C(UP).
+      - V(idle) waits until drained servers have no session and no queue here, and their engines nothing that runs or
+        waits, twice in a row. Changes nothing.
+      - V(up) lets the servers have requests again as soon as their health is known, and waits until they are exactly
+        C(UP).
       - V(status) only looks.
     type: str
     choices: [drained, idle, up, status]
     default: status
   minimum_up:
     description:
-      - With O(state=drained), how many servers of the backend must stay exactly C(UP). Where fewer would be left nothing is drained.
+      - With O(state=drained), how many servers of the backend must stay exactly C(UP). Where fewer would be left
+        nothing is drained.
       - Draining servers that are not C(UP) takes nothing away and is always allowed.
     type: int
     default: 1

@@ -3,9 +3,9 @@
 
 Runs on the gateway: Python 3.9 and the standard library only. Works with HAProxy 2.4 to 3.2.
 
-Three things decide whether a server gets requests, and all are read: the administrative state (ready, drain, maint), the health
-check with its counter, and the agent check. "UP" below is HAProxy's exact status; "UP 1/2" is not it: that server failed a check or
-has not been checked yet.
+Three things decide whether a server gets requests, and all are read: the administrative state (ready, drain, maint),
+the health check with its counter, and the agent check. "UP" below is HAProxy's exact status; "UP 1/2" is not it: that
+server failed a check or has not been checked yet.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Admin:
             raise GatewayError(f"{self.path}: permission denied; run with become: true, or as root") from None
         except (FileNotFoundError, ConnectionRefusedError):
             raise GatewayError(
-                f"{self.path}: no HAProxy answers there; has role gateway been run on this host, and is haproxy.service active?"
+                f"{self.path}: no HAProxy answers there; has role gateway been run on this host, and is "
+                "haproxy.service "
+                "active?"
             ) from None
         except OSError as exc:
             raise GatewayError(
@@ -91,8 +93,9 @@ class Admin:
 def server(row, state):
     """What matters of a server, from its row of `show stat` and its line of `show servers state`.
 
-    {status, admin: ready | drain | maint, up: exactly UP, running: health and agent let it run, settled: its health counter is full
-    or it is down, so that `ready` sends nobody to an engine that was not checked, sessions, queued, check, agent}
+    {status, admin: ready | drain | maint, up: exactly UP, settled: its health counter is full or it is down, so that
+    `ready` sends nobody to an engine that was not checked, checked: it has a health check, sessions, queued, check,
+    agent}
     """
     flags, operational = int(state["srv_admin_state"]), int(state["srv_op_state"])
     admin = "maint" if flags & FORCED_MAINT else "drain" if flags & FORCED_DRAIN else "ready"
@@ -103,7 +106,6 @@ def server(row, state):
         "status": row["status"],
         "admin": admin,
         "up": row["status"] == "UP" and flags == 0 and operational == RUNNING,
-        "running": operational != STOPPED,
         "settled": healthy or (operational == STOPPED and admin != "maint"),
         "checked": checked or row["status"] != "no check",
         "sessions": int(row["scur"] or 0),
@@ -129,8 +131,9 @@ def too_few(servers, names, minimum_up):
         return None
     others = ", ".join(f"{name} {one['status']}" for name, one in sorted(servers.items()) if name not in names)
     return (
-        f"draining {', '.join(sorted(up & set(names)))} would leave {len(left)} of {len(servers)} servers UP, gateway_min_up is "
-        f"{minimum_up}; the others: {others or 'none'}. Bring the others up first, or lower gateway_min_up"
+        f"draining {', '.join(sorted(up & set(names)))} would leave {len(left)} of {len(servers)} servers UP, "
+        f"gateway_min_up is {minimum_up}; the others: {others or 'none'}. Bring the others up first, or lower "
+        "gateway_min_up"
     )
 
 
@@ -168,8 +171,8 @@ class Gateway:
         unknown = [name for name in self.names if name not in servers]
         if unknown:
             raise GatewayError(
-                f"backend {self.backend} has no server {', '.join(unknown)}; it has {', '.join(sorted(servers)) or 'none'}. "
-                "Run the play of the gateways, so that they know every engine"
+                f"backend {self.backend} has no server {', '.join(unknown)}; it has "
+                f"{', '.join(sorted(servers)) or 'none'}. Run the play of the gateways, so that they know every engine"
             )
         return servers, {name: servers[name] for name in self.names}
 

@@ -125,7 +125,7 @@ class Gateway:
             "idle_seconds": 0.5,
             "look_seconds": 0.1,
             "servers": {
-                name: {"host": "127.0.0.1", "port": engine.port, "model": "model"}
+                name: {"address": "127.0.0.1", "port": engine.port, "model": "model"}
                 for name, engine in self.engines.items()
             },
         }

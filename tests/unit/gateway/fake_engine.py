@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class FakeEngine:
     """`slots` requests run at once and the others wait; a token takes `pace` seconds, a prompt's first `prefill`.
 
-    `hung`: nothing moves and no completion is answered, everything else is. `sick`: /health is 503. `status`: completions are
-    answered with it.
+    `hung`: nothing moves and no completion is answered, everything else is. `sick`: /health is 503. `status`:
+    completions are answered with it.
     """
 
     def __init__(self, port=0, slots=2, pace=0.01, prefill=0.0, key="engine-key-0123456789"):
