@@ -94,7 +94,7 @@ def test_systemd_takes_it(unit, tmp_path):
 
 
 def test_what_runs_beside_the_engine_may_do_little(unit, tmp_path):
-    """2.6 where the unit without any of it had 9.6. Left open are the device files, which NVML needs, and the network."""
+    """2.6, and 9.6 without any of it. Left open are the device files, which NVML needs, and the network."""
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
     (tmp_path / "vllm-main.service").write_text(unit)
