@@ -34,6 +34,8 @@ THROTTLED, AT_LOCK = 0.1, 0.95
 #: NVML's event reasons that slow a card down against its will. A power cap shows as a clock below the lock.
 SLOWDOWNS = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 CLOCK_STEP_MHZ = 15
+#: A health check's tokens, in and out; a request of more is load.
+CHECK_TOKENS = 64
 
 
 def bench_verdict(before, after, expects=None):
@@ -43,17 +45,19 @@ def bench_verdict(before, after, expects=None):
     after    the result to judge
     expects  the profile's: {decode_tok_s: {value, source}, prefill_tok_s: ..., acceptance: ...}, or None
 
-    figures: per case `unit`, `before`, `after`, `change` (relative, of the pairs), `tolerance`, `pairs`, `expected`,
-    `source`, `outcome` and `reason`; None where there is nothing. A failed case fails the whole, else an inconclusive
-    one makes it inconclusive.
+    figures: per case `unit`, `against` (baseline, expectation or nothing), `before`, `after`, `change` (relative, of
+    the pairs), `tolerance`, `pairs`, `expected`, `source`, `outcome` and `reason`; None where there is nothing. A
+    failed case fails the whole, else an inconclusive one makes it inconclusive; those with nothing to compare with
+    count only where there is no other.
     """
     figures = {
         name: _case(name, ((before or {}).get("cases") or {}).get(name), case, expects or {}, after.get("lock_mhz"))
         for name, case in after["cases"].items()
         if "skipped" not in case
     }
+    judged = {name: figure for name, figure in figures.items() if figure["against"] != "nothing"} or figures
     for outcome in ("fail", "inconclusive", "pass"):
-        reasons = [f"{name}: {figure['reason']}" for name, figure in figures.items() if figure["outcome"] == outcome]
+        reasons = [f"{name}: {figure['reason']}" for name, figure in judged.items() if figure["outcome"] == outcome]
         if reasons:
             return {"outcome": outcome, "reason": "; ".join(reasons), "figures": figures}
     return {"outcome": "inconclusive", "reason": "nothing was measured", "figures": {}}
@@ -67,10 +71,13 @@ def run_problems(run, recipe, lock_mhz):
     if run["aborted"]:
         problems.append(f"the engine aborted {run['aborted']} requests")
     problems += _prefill_problems(run, recipe) if recipe["figure"] == "prefill_tok_s" else _output_problems(run, recipe)
-    if run["other_requests"] or run["most_in_flight"] > recipe["concurrency"]:
+    # A gateway's check asks for one token now and then, also of a drained engine.
+    checks = run["other_tokens"] <= CHECK_TOKENS * max(1, run["other_requests"])
+    if not checks or run["most_in_flight"] > recipe["concurrency"] + 1:
         problems.append(
-            f"other load on the engine: {run['other_requests']} requests of others ended meanwhile, "
-            f"{run['most_in_flight']} were in flight at once where the measurement had {recipe['concurrency']}"
+            f"other load on the engine: {run['other_requests']} other requests ended meanwhile, {run['other_tokens']} "
+            f"tokens were not the measurement's, {run['most_in_flight']} requests were in flight at once where it had "
+            f"{recipe['concurrency']}"
         )
     return problems + _clock_problems(run, lock_mhz)
 
@@ -114,15 +121,22 @@ def _clock_problems(run, lock_mhz):
 
 
 def _case(name, before, after, expects, lock_mhz):
-    recipe = after["recipe"]
-    expected = expects.get(after["expects"]) or {}
+    recipe, expected = after["recipe"], expects.get(after["expects"]) or {}
+    earlier = {}
+    remark = "no baseline"
+    if before is not None and "skipped" not in before:
+        earlier = {run["seed"]: run["value"] for run in before["runs"]} if before["recipe"] == recipe else {}
+        remark = "its baseline was measured in another way"
+    pairs = [(earlier[run["seed"]], run["value"]) for run in after["runs"] if run["seed"] in earlier]
     figure = {
         "unit": "tok/s",
-        "before": None,
-        "after": after["value"],
+        "against": "baseline" if pairs else "expectation" if expected else "nothing",
+        "before": statistics.median(then for then, _ in pairs) if pairs else None,
+        # of the same prompts as before, where there is something to compare with
+        "after": statistics.median(now for _, now in pairs) if pairs else after["value"],
         "change": None,
         "tolerance": None,
-        "pairs": 0,
+        "pairs": len(pairs),
         "expected": expected.get("value"),
         "source": expected.get("source"),
     }
@@ -141,18 +155,7 @@ def _case(name, before, after, expects, lock_mhz):
             f"{acceptance:.0%} of the drafted tokens were accepted, {floor:.0%} is the least "
             f"({OF_ACCEPTANCE:.0%} of what is expected: {expects['acceptance']['source']})",
         )
-    if before is None or "skipped" in before:
-        return said(*_against_expected(figure))
-    if before["recipe"] != recipe:
-        return said("inconclusive", "its baseline was measured in another way: measure and store it anew")
-    earlier = {run["seed"]: run["value"] for run in before["runs"]}
-    pairs = [(earlier[run["seed"]], run["value"]) for run in after["runs"] if run["seed"] in earlier]
-    if not pairs:
-        return said("inconclusive", "its baseline was measured with other prompts: measure and store it anew")
-    figure["pairs"] = len(pairs)
-    figure["before"] = statistics.median(pair[0] for pair in pairs)
-    figure["after"] = statistics.median(pair[1] for pair in pairs)
-    return said(*_against_baseline(figure, pairs))
+    return said(*(_against_baseline(figure, pairs) if pairs else _against_expected(figure, remark)))
 
 
 def _against_baseline(figure, pairs):
@@ -175,13 +178,13 @@ def _against_baseline(figure, pairs):
     return "pass", says
 
 
-def _against_expected(figure):
+def _against_expected(figure, remark):
     value, expected = figure["after"], figure["expected"]
     if expected is None:
-        return "inconclusive", f"{value:.1f} tok/s, and neither a baseline nor an expectation to compare it with"
+        return "inconclusive", f"{value:.1f} tok/s, {remark}, and no expectation to compare it with"
     figure["change"] = value / expected - 1
     figure["tolerance"] = 1 - OF_EXPECTED
-    says = f"{value:.1f} tok/s, no baseline, expected {expected:g} ({figure['change']:+.0%}; {figure['source']})"
+    says = f"{value:.1f} tok/s, {remark}, expected {expected:g} ({figure['change']:+.0%}; {figure['source']})"
     return ("pass" if value >= OF_EXPECTED * expected else "fail"), says
 
 

@@ -233,12 +233,16 @@ def test_the_cards_are_watched_while_it_works(bench, engine):
     assert (run["nvml"], run["most_in_flight"]) == ("", 1)
 
 
-def test_what_could_not_be_watched_is_told(bench):
+def test_a_prefill_that_the_engine_s_counter_never_shows_is_watched_all_the_same(bench):
     (run,) = json.loads(bench().stdout)["runs"]
-    assert "over before a sample could be taken" in run["nvml"]
+    assert [gpu["uuid"] for gpu in run["gpus"]] == ["GPU-0", "GPU-1"]
+    assert (run["nvml"], run["most_in_flight"]) == ("", 0)
+
+
+def test_cards_that_cannot_be_watched_are_told(bench):
     (bench.folder / "no-driver").touch()
     (run,) = json.loads(bench().stdout)["runs"]
-    assert run["nvml"] == "NVML does not answer: Driver Not Loaded"
+    assert (run["nvml"], run["gpus"]) == ("NVML does not answer: Driver Not Loaded", [])
 
 
 def test_counters(bench, engine):

@@ -163,6 +163,14 @@ def test_one_failed_case_fails_the_whole():
     assert [verdict["figures"][name]["outcome"] for name in "abc"] == ["pass", "fail", "inconclusive"]
 
 
+def test_a_case_with_nothing_to_compare_with_does_not_count_beside_others():
+    after = result([60])
+    after["cases"]["decode_code"] = case([80], expects=None)
+    verdict = bench_verdict(None, after, EXPECTS)
+    assert verdict["outcome"] == "pass"
+    assert verdict["figures"]["decode_code"]["outcome"] == "inconclusive"
+
+
 def test_a_skipped_case_is_left_out():
     after = result([60])
     after["cases"]["prefill_32k"] = {"skipped": "max-model-len is 16384"}
