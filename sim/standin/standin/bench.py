@@ -52,9 +52,10 @@ def parse(arguments):
     add("--endpoint", default="/v1/completions")
     add("--model")
     add("--served-model-name")
-    add("--dataset-name", choices=("random", "custom"), default="random")
+    add("--dataset-name", choices=("random", "custom", "sharegpt"), default="random")
     add("--dataset-path")
     add("--custom-output-len", type=int, default=256)
+    add("--sharegpt-output-len", type=int)
     add("--random-input-len", type=int, default=1024)
     add("--random-output-len", type=int, default=128)
     add("--random-prefix-len", type=int, default=0)
@@ -88,8 +89,8 @@ def parse(arguments):
     parsed = parser.parse_args(arguments)
     if parsed.num_prompts < 1:
         parser.error(f"argument --num-prompts: {parsed.num_prompts} is below 1")
-    if parsed.dataset_name == "custom" and not parsed.dataset_path:
-        parser.error("--dataset-name custom needs --dataset-path")
+    if parsed.dataset_name != "random" and not parsed.dataset_path:
+        parser.error(f"--dataset-name {parsed.dataset_name} needs --dataset-path")
     return parsed
 
 
@@ -101,12 +102,17 @@ def random_prompt(chance, length):
 
 def samples(options):
     chance = random.Random(options.seed)
-    if options.dataset_name == "custom":
+    if options.dataset_name != "random":
         with open(options.dataset_path, encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file if line.strip()]
+            if options.dataset_name == "custom":
+                rows = [json.loads(line) for line in file if line.strip()]
+                wanted = options.output_len or options.custom_output_len
+            else:
+                turns = [entry["conversations"] for entry in json.load(file) if len(entry.get("conversations", [])) > 1]
+                rows = [{"prompt": a["value"], "output_tokens": len(tokens(b["value"]))} for a, b, *_ in turns]
+                wanted = options.output_len or options.sharegpt_output_len or -1
         if not options.disable_shuffle:
             chance.shuffle(rows)
-        wanted = options.output_len or options.custom_output_len
         made = [Sample(row["prompt"], wanted if wanted != -1 else int(row["output_tokens"])) for row in rows]
         if not options.no_oversample:
             repeated = [
