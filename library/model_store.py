@@ -127,6 +127,10 @@ fetched:
   description: "Per fetched file C(name), C(bytes), C(resumed_at), C(seconds)."
   type: list
   returned: when something was fetched
+listing:
+  description: All files of the revision, C(name), C(size), C(hash), as O(files) takes them.
+  type: list
+  returned: in check mode, when something is missing
 hashed: {description: How many files were hashed to see whether they are whole., type: int, returned: always}
 deleted: {description: Revisions that were deleted., type: list, returned: always}
 kept: {description: "Other revisions that are here: C(revision), C(bytes), C(used_by).", type: list, returned: always}
@@ -231,6 +235,9 @@ def run(module):
             if files is not None and not store.known():
                 store.finish(files)
     result["hashed"] = store.hashed
+    if module.check_mode and missing:
+        # what a box that is to fetch it from this one will find here
+        result["listing"] = [{name: each[name] for name in ("name", "size", "hash")} for each in files]
     if files is None:
         return {
             **result,

@@ -32,8 +32,9 @@ class Handler(BaseHTTPRequestHandler):
         self.server.serving(1)
         try:
             self.give(self.command == "GET")
-        except (ConnectionError, TimeoutError):
-            pass
+        except OSError:
+            # a client that went away, or that takes nothing
+            self.close_connection = True
         finally:
             self.server.serving(-1)
 

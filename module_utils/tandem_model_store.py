@@ -311,20 +311,26 @@ def used_by(path):
                     users.append(unit)
         except OSError:
             users.append(f"{unit} (cannot be read)")
-    if shutil.which("docker"):
-        form = "{{.Name}}{{range .Mounts}}\t{{.Source}}{{end}}"
-        ids = subprocess.run(
-            ["docker", "ps", "-q"], capture_output=True, text=True, check=False, timeout=60
-        ).stdout.split()
-        if ids:
-            said = subprocess.run(
-                ["docker", "inspect", "-f", form, *ids], capture_output=True, text=True, check=False, timeout=60
-            )
-            for line in said.stdout.splitlines():
-                name, *sources = line.split("\t")
-                if any(each == path or each.startswith(path + "/") for each in sources):
-                    users.append("container " + name.lstrip("/"))
+    try:
+        for name, *sources in _mounts():
+            if any(each == path or each.startswith(path + "/") for each in sources):
+                users.append("container " + name.lstrip("/"))
+    except subprocess.TimeoutExpired:
+        users.append("perhaps a container: docker does not answer")
     return users
+
+
+def _mounts():
+    """[name, source, source, ...] of each running container."""
+    if not shutil.which("docker"):
+        return []
+    ids = _docker("ps", "-q").split()
+    form = "{{.Name}}{{range .Mounts}}\t{{.Source}}{{end}}"
+    return [line.split("\t") for line in _docker("inspect", "-f", form, *ids).splitlines()] if ids else []
+
+
+def _docker(*arguments):
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False, timeout=60).stdout
 
 
 def count(files):

@@ -147,3 +147,10 @@ def test_it_ends_by_itself(tmp_path, model_folder):
     short = tmp_path / "model-share"
     short.write_text(program)
     assert subprocess.run([sys.executable, "-B", short, config], check=False, timeout=20).returncode == 0
+
+
+def test_a_box_that_is_about_to_fetch_tells_the_others_what(store, hub, tmp_path):
+    first = store(source="hub", endpoint=hub.url, check=True)
+    second = store(source="box", files=first["listing"], path=str(tmp_path / "other" / COMMIT), check=True)
+    assert second["fetch"] == first["fetch"]
+    assert "listing" not in store(source="hub", endpoint=hub.url)
