@@ -141,8 +141,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tandem_model_files import ModelError, human, structure_problems
-from ansible.module_utils.tandem_model_http import Client
-from ansible.module_utils.tandem_model_sources import hub_files, path_files, web_files, without
+from ansible.module_utils.tandem_model_http import Client, HttpRefusal
+from ansible.module_utils.tandem_model_sources import hub_files, hub_refusal, path_files, web_files, without
 from ansible.module_utils.tandem_model_store import PARALLEL, Lock, Store, copy, count, describe
 
 
@@ -303,7 +303,12 @@ def fetch(store, params, client, files, missing, log):
     def get(each, part):
         if params["source"] == "path":
             return copy(each, part)
-        return client.fetch(each["from"], part, each["size"], each["hash"])
+        try:
+            return client.fetch(each["from"], part, each["size"], each["hash"])
+        except HttpRefusal as error:
+            if params["source"] != "hub":
+                raise
+            raise hub_refusal(error, client, params["endpoint"], params["repository"], params["revision"]) from error
 
     # several readers make a disk slower, several connections a download faster
     lines = store.fetch(missing, get, 1 if params["source"] == "path" else PARALLEL, log)

@@ -23,15 +23,7 @@ def hub_files(client, endpoint, repository, revision):
     try:
         answer, _ = client.get_json(f"{endpoint}/api/models/{quoted}/revision/{revision}?blobs=true")
     except HttpRefusal as error:
-        if error.code in (401, 403, 404):
-            token = "the token was sent" if client.token else "no token was sent"
-            raise ModelError(
-                f"{endpoint} does not give out {repository} at {revision} (HTTP {error.code}, {token}). Are "
-                "repository and commit right? "
-                "A private or gated one needs model_store_hub_token, of an account that has accepted the model's "
-                "licence on its page"
-            ) from error
-        raise
+        raise hub_refusal(error, client, endpoint, repository, revision) from error
     if answer.get("sha") not in (None, revision):
         raise ModelError(
             f"{endpoint} answers with commit {answer['sha']} of {repository} instead of {revision}; nothing was fetched"
@@ -54,6 +46,18 @@ def hub_files(client, endpoint, repository, revision):
     if not files:
         raise ModelError(f"{endpoint} lists no file for {repository} at {revision}")
     return files
+
+
+def hub_refusal(error, client, endpoint, repository, revision):
+    """`error` with its way out. The hub lists a gated model to everybody and refuses its files, so both may say it."""
+    if error.code not in (401, 403, 404):
+        return error
+    token = "the token was sent" if client.token else "no token was sent"
+    return ModelError(
+        f"{endpoint} does not give out {repository} at {revision} (HTTP {error.code}, {token}). Are repository and commit "
+        "right? A private or gated one needs model_store_hub_token, of an account that has accepted the model's licence "
+        "on its page"
+    )
 
 
 def web_files(client, url, revision):

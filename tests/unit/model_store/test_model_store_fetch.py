@@ -153,6 +153,13 @@ def test_a_refusal_names_the_way_out(store, hub, status, token, words):
     assert len(hub.requests) == 1
 
 
+def test_a_gated_model_is_listed_and_its_files_are_refused(store, hub):
+    path = f"/owner/model/resolve/{COMMIT}/config.json"
+    hub.faults[path] = [lambda handler: handler.answer(403, b"")]
+    with pytest.raises(store.Error, match=r"HTTP 403, no token was sent.*model_store_hub_token.*licence"):
+        hub_run(store, hub)
+
+
 def test_another_commit_than_the_pinned_one_is_refused(store, hub):
     hub.files[hub.api] = json.dumps({**hub.answer, "sha": "f" * 40}).encode()
     with pytest.raises(store.Error, match="answers with commit ffff"):
