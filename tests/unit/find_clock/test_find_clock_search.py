@@ -1,6 +1,7 @@
 """The search against a model of a box that fails above a limit: from any bounds and any wish, cut at any step."""
 
 import json
+from pathlib import Path
 
 import pytest
 from find_clock import (
@@ -16,6 +17,7 @@ from find_clock import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import validate
 
 CARD = {"min_mhz": 210, "max_mhz": 3105, "step_mhz": 15}
 BOX = {"name": "box1", "driver": "580.95.05", "simulated": True, "gpus": [], "engines": []}
@@ -214,3 +216,30 @@ def test_the_text_marks_what_is_simulated_and_shows_each_step():
     assert "simulated" in lines[0] and "simulated" in lines[-1]
     assert "gpu_clocks_max_mhz: 2205" in lines[-1]
     assert sum("2250 MHz" in line for line in lines) >= 2
+
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "roles/find_clock/files/find_clock.schema.json").read_text())
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, None])
+def test_the_document_fits_its_schema_at_any_moment(cut):
+    box = {**BOX, "engines": [{"engine": "main", "model": "m", "image": "i", "profile": "p", "hash": "h"}]}
+    search = {**run(search_of(power_limits_w=[150, 200]), 2250, cut=cut), "box": box}
+    validate(search, SCHEMA)
+
+
+def test_a_step_keeps_what_the_run_measured():
+    spread = {"min": 1, "median": 2, "max": 3}
+    card = {"index": 0, "uuid": "GPU-0", "name": "n", "samples": 9, "events": {}, "above_lock": None}
+    gpu = {**card, "sm_mhz": spread, "power_w": spread, "temperature_c": spread}
+    result = {
+        "started": "2026-11-30T12:00:01Z",
+        "last_s": 180.2,
+        "gpus": [gpu],
+        "speeds": {"prefill_tok_s": 4300.0, "decode_tok_s": 60.8},
+    }
+    search = search_of()
+    search = find_clock_record(search, find_clock_next(search), verdict("survived"), result)
+    search["box"] = {**BOX, "engines": [{"engine": "main", "model": "m", "image": "i", "profile": None, "hash": "h"}]}
+    validate(search, SCHEMA)
+    assert "prefill 4300.0 tok/s, decode 60.8 tok/s" in "\n".join(find_clock_text(search))
