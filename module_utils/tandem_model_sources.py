@@ -54,8 +54,10 @@ def hub_refusal(error, client, endpoint, repository, revision):
         return error
     token = "the token was sent" if client.token else "no token was sent"
     return ModelError(
-        f"{endpoint} does not give out {repository} at {revision} (HTTP {error.code}, {token}). Are repository and commit "
-        "right? A private or gated one needs model_store_hub_token, of an account that has accepted the model's licence "
+        f"{endpoint} does not give out {repository} at {revision} (HTTP {error.code}, {token}). Are repository and "
+        "commit "
+        "right? A private or gated one needs model_store_hub_token, of an account that has accepted the model's "
+        "licence "
         "on its page"
     )
 
