@@ -18,6 +18,8 @@ OUTPUT_TOKENS = 64
 PREFILL_TOK_S = 3000
 #: Seconds of idleness between two bursts; the step from idle to full power is what hurts.
 PAUSE_S = 1.0
+#: What a plan reckons with: a lock's cost of the expected prefill (field report: 10 to 15 %), and a burst's decode.
+LOCK_SHARE, DECODE_S = 0.8, 2.0
 #: Share of the time that one burst may take, so that a run is never one single prompt.
 LARGEST_SHARE = 1 / 3
 CLOCK_STEP_MHZ = 15
@@ -54,7 +56,7 @@ def stress_bursts(max_model_len, at_most, seconds, prefill_tok_s=None):
             f"max-model-len is {max_model_len}: the engine takes prompts of up to {longest} tokens, and stress begins "
             f"at {SHORTEST}; raise max-model-len"
         )
-    speed = float(prefill_tok_s or PREFILL_TOK_S)
+    speed = LOCK_SHARE * float(prefill_tok_s or PREFILL_TOK_S)
     longest = max(SHORTEST, min(longest, int(speed * seconds * LARGEST_SHARE)))
     pairs = [
         (length, width)
@@ -88,7 +90,7 @@ def _doubling(first, last):
 
 
 def _estimate(length, width, speed):
-    return length * width / speed + PAUSE_S
+    return length * width / speed + DECODE_S + PAUSE_S
 
 
 def stress_plan_text(bursts, seconds):

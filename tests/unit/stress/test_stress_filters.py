@@ -53,7 +53,7 @@ def test_bursts_rise_stay_within_engine_and_time_and_keep_the_extremes(length, w
 
 def test_the_default_run_reaches_the_longest_prompt_and_sixteen_at_once():
     bursts = stress_bursts(262144, 16, 600, 5016)
-    assert bursts[0] == {"prompt_tokens": 4608, "at_once": 1, "estimated_s": 1.9}
+    assert bursts[0] == {"prompt_tokens": 4608, "at_once": 1, "estimated_s": 4.1}
     assert max(burst["prompt_tokens"] for burst in bursts) == 262079
     assert max(burst["at_once"] for burst in bursts) == 16
     assert sum(burst["estimated_s"] for burst in bursts) <= 600
