@@ -25,7 +25,7 @@ OPTIONS = (
     "--enable-logging=stderr",
     "--virtual-time-budget=5000",
 )
-# The page in a frame as wide as a phone or a desk, and what a script beside it sees there: what the page asked for (also
+# The page in a frame as wide as a phone or a desk, and what a script beside it sees there: what it asked for (even
 # where its policy stopped it), what is wider than the frame, words that leave their picture or cover each other.
 FRAME = """
 <body style="margin:0"><iframe id="page" src="index.html" style="width:%dpx;height:3000px;border:0"></iframe>
