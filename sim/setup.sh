@@ -19,6 +19,7 @@ iptables:iptables
 mmdebstrap:mmdebstrap
 cc:gcc
 gpg:gnupg
+haproxy:haproxy
 apt-ftparchive:apt-utils
 dpkg-deb:dpkg
 ssh:openssh-client

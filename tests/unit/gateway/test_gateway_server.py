@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from conftest import ROOT, wait_for
+from gateway_lab import ROOT, wait_for
 
 SERVERS = ["box1-main", "box2-main"]
 
