@@ -354,7 +354,7 @@ class Api:
         thinks = self.parsers[0] and (body.get("chat_template_kwargs") or {}).get("enable_thinking", True)
 
         def pieces():
-            if thinks:
+            if thinks and "exclamations" not in self.engine.faults:
                 yield from (("reasoning", piece) for piece in text.THINKING)
             if tool and "no-tool-call" not in self.engine.faults and "exclamations" not in self.engine.faults:
                 yield "call", tool["function"]["name"]

@@ -50,7 +50,7 @@ def answer(prompt_ids, salt="", endless=False):
     """Pieces of the answer to a prompt: the same ones each time. endless: goes on for as long as it is asked."""
     chance = random.Random(digest(prompt_ids, salt))
     yield from ("Simulated", " answer", ":")
-    count = chance.randint(12, 40)
+    count = chance.randint(30, 90)
     while endless or count:
         count -= 1
         yield " " + chance.choice(WORDS)

@@ -334,8 +334,8 @@ def what_came(connection, response):
 
 
 def test_sigterm_without(engines, start):
-    # vLLM was seen to end the stream with finish_reason abort, to end it with an error event, and to let it hang until the client
-    # goes away: in each case the answer is no whole one. The stand-in does the first.
+    # vLLM was seen to end the stream with finish_reason abort, to end it with an error event, and to let it hang until
+    # the client goes away: in each case the answer is no whole one. The stand-in does the first.
     for engine, ends in (engines[1], False), (start(SIM_TIME_SCALE="1"), True):
         connection, response = engine.open_stream(max_tokens=8000)
         engine.terminate()

@@ -146,7 +146,10 @@ def test_oom_ends_the_process_with_0(start):
 
 
 def test_exclamations(start):
-    assert set(canary(start(SIM_FAULT="exclamations"))) == {"!"}
+    engine = start(SIM_FAULT="exclamations")
+    assert set(canary(engine)) == {"!"}
+    message = engine.chat().json["choices"][0]["message"]
+    assert set(message["content"]) == {"!"} and message["reasoning"] is None
 
 
 def test_no_tool_call(start):
