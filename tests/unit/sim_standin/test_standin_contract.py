@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import FIELD_REPORT, KEY, STANDIN, WEATHER, Engine
+from standin_client import FIELD_REPORT, KEY, STANDIN, WEATHER, Engine
 
 IMAGE = "tandem-sim/vllm-cpu:0.32.0"
 MODEL = STANDIN.parent / "engine" / "model.sh"

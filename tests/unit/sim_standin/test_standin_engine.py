@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from conftest import FIELD_REPORT, STANDIN, WEATHER
 from standin import faults
+from standin_client import FIELD_REPORT, STANDIN, WEATHER
 
 LONG = list(range(1, 1300))
 
