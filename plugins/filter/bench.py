@@ -48,19 +48,31 @@ def bench_result(outputs, recipes, box, endpoint, at):
     }
 
 
-def bench_baseline(stored, result):
+def bench_baseline(stored, result, replace=False):
     """The content of the baseline's file with `result` in it. `stored` is what the file held, or None.
 
-    {format, engine, latest: hash, results: {hash: result}}: `latest` is the configuration that was measured last; cases
-    that `result` did not measure stay as they were.
+    {format, engine, latest: hash, results: {hash: result}}: `latest` is the configuration that was measured last. Of a
+    configuration that has a baseline already only new cases and new runs are added, so that a baseline does not sink
+    with each fall that was still allowed; `replace` puts the new measurement in place of the old one's cases.
     """
     results = dict((stored or {}).get("results") or {})
     name = result["about"]["hash"] or "unlabelled"
-    measured = {case: told for case, told in result["cases"].items() if "skipped" not in told}
-    earlier = (results.pop(name, None) or {}).get("cases") or {}
-    results[name] = {**result, "cases": {**earlier, **measured}}
+    earlier = results.pop(name, None)
+    cases = dict(earlier["cases"]) if earlier else {}
+    for case, told in result["cases"].items():
+        if "skipped" not in told:
+            comparable = case in cases and cases[case]["recipe"] == told["recipe"]
+            cases[case] = _more_runs(cases[case], told) if comparable and not replace else told
+    results[name] = {**(result if replace or not earlier else earlier), "cases": cases}
     kept = dict(list(results.items())[-KEPT:])
     return {"format": FORMAT, "engine": result["engine"], "latest": name, "results": kept}
+
+
+def _more_runs(old, new):
+    """`old` with those runs of `new` that have other prompts."""
+    runs = {run["seed"]: run for run in [*new["runs"], *old["runs"]]}
+    runs = [runs[seed] for seed in sorted(runs)]
+    return {**old, "runs": runs, "value": statistics.median(run["value"] for run in runs)}
 
 
 def bench_before(stored):

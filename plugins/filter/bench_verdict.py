@@ -150,10 +150,11 @@ def _case(name, before, after, expects, lock_mhz):
     floor = OF_ACCEPTANCE * float((expects.get("acceptance") or {}).get("value") or 0)
     acceptance = after["acceptance"]
     if recipe["figure"] == "decode_tok_s" and acceptance is not None and acceptance < floor:
+        was = f", before {figure['before']:.1f}" if pairs else ""
         return said(
             "fail",
-            f"{acceptance:.0%} of the drafted tokens were accepted, {floor:.0%} is the least "
-            f"({OF_ACCEPTANCE:.0%} of what is expected: {expects['acceptance']['source']})",
+            f"{acceptance:.0%} of the drafted tokens were accepted, {floor:.0%} is the least ({OF_ACCEPTANCE:.0%} of "
+            f"what is expected: {expects['acceptance']['source']}); {figure['after']:.1f} tok/s{was}",
         )
     return said(*(_against_baseline(figure, pairs) if pairs else _against_expected(figure, remark)))
 

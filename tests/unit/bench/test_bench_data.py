@@ -102,19 +102,40 @@ def test_a_baseline_keeps_each_configuration_and_knows_the_latest():
     assert list(stored["results"]) == ["abc", "def"]
     assert bench_before(stored)["cases"]["decode_chat"]["value"] == 50.0
     stored = bench_baseline(stored, made(61.0))
-    assert (stored["latest"], bench_before(stored)["cases"]["decode_chat"]["value"]) == ("abc", 61.0)
+    assert (stored["latest"], bench_before(stored)["cases"]["decode_chat"]["value"]) == ("abc", 60.0)
     for number in range(20):
         stored = bench_baseline(stored, made(60.0, hash=f"h{number}"))
     assert len(stored["results"]) == 8 and stored["latest"] == "h19"
     assert bench_before(None) is None
 
 
+def values(stored, case="decode_chat"):
+    return [run["value"] for run in bench_before(stored)["cases"][case]["runs"]]
+
+
+def test_a_baseline_does_not_sink_with_falls_that_are_allowed():
+    stored = bench_baseline(None, made(60.0))
+    stored = bench_baseline(stored, made(55.0))
+    assert values(stored) == [60.0]
+    # runs with other prompts are more to compare with
+    stored = bench_baseline(stored, made(57.0, 70.0, 80.0))
+    assert values(stored) == [60.0, 70.0, 80.0]
+    assert bench_before(stored)["cases"]["decode_chat"]["value"] == 70.0
+    stored = bench_baseline(stored, made(57.0), replace=True)
+    assert values(stored) == [57.0]
+
+
+def test_a_baseline_of_another_recipe_is_replaced():
+    stored = bench_baseline(None, made(60.0))
+    stored["results"]["abc"]["cases"]["decode_chat"]["recipe"] = {"figure": "another"}
+    assert values(bench_baseline(stored, made(50.0))) == [50.0]
+
+
 def test_a_gate_s_baseline_leaves_the_other_cases():
     full = {**outputs(60.0), "prefill_8k": outputs(4000.0)["decode_chat"]}
     stored = bench_baseline(None, bench_result(full, RECIPES, "box1", ENDPOINT, AT))
-    stored = bench_baseline(stored, made(61.0))
-    cases = bench_before(stored)["cases"]
-    assert (cases["decode_chat"]["value"], cases["prefill_8k"]["value"]) == (61.0, 4000.0)
+    stored = bench_baseline(stored, made(61.0), replace=True)
+    assert (values(stored), values(stored, "prefill_8k")) == ([61.0], [4000.0])
 
 
 def test_lines():
