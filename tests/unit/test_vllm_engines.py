@@ -31,6 +31,7 @@ def test_lists_that_are_well(engines):
         ([], ["vllm_engines is empty", "main"]),
         ([{"name": "Big_One"}], ["'Big_One'", "a-z"]),
         ([{"name": "a-"}], ["'a-'"]),
+        ([{"name": "cache"}], ["named cache", "another name"]),
         ([LEFT, {**RIGHT, "name": "left"}], ["2 engines named left"]),
         ([LEFT, {**RIGHT, "port": None}], ["left and right share port 8000"]),
         ([LEFT, {**RIGHT, "port": "8000"}], ["left and right share port 8000"]),
