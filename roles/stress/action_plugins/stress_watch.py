@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
                     raise AnsibleActionFail(
                         f"run {run} has not ended {late:.0f} s after its time: see systemctl status tandem-stress"
                     )
-            if now - said_at > SAY_EVERY_S:
+            if now - said_at > SAY_EVERY_S and (look or now - silent_since > SAY_EVERY_S):
                 said_at = now
                 self._say(task_vars, look, seconds, silent_since and now - silent_since)
             time.sleep(interval)
