@@ -150,7 +150,7 @@ def stress_verdict(result):
     outcome  survived | failed | inconclusive
     what     one of CAUSES, or "survived"
     says     a sentence: what happened at which second, power and clock
-    at_s     seconds after the load began; None where nothing happened
+    at_s     seconds after the run began; None where nothing happened
     power_w, sm_mhz  of each card in the last sample before it (power as the driver tells it, an average over up to a
              second: a spike of milliseconds is not in it)
     """
@@ -265,7 +265,7 @@ def _last_before(result, at):
 
 
 def _seen(last, at):
-    when = f", {at:.1f} s after the load began" if at is not None else ""
+    when = f", {at:.1f} s after the run began" if at is not None else ""
     if not last:
         return when
     shown = "; ".join(

@@ -92,7 +92,7 @@ def test_a_reboot_with_second_clock_and_power():
     verdict = stress_verdict(result(boot_id_now="b", end=None, last_s=12.1))
     assert (verdict["outcome"], verdict["what"], verdict["at_s"]) == ("failed", "reboot", 12.1)
     assert verdict["power_w"] == [181.0, 180.0]
-    assert "12.1 s after the load began" in verdict["says"] and "2100 MHz and 181 W" in verdict["says"]
+    assert "12.1 s after the run began" in verdict["says"] and "2100 MHz and 181 W" in verdict["says"]
 
 
 def test_a_reboot_after_the_run_was_over_is_none():
