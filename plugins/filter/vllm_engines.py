@@ -29,7 +29,9 @@ def vllm_engines_findings(engines, port, cards=None):
                 f"vllm_engines has an engine named {name!r}; allowed are a-z, 0-9 and - between them, such as main"
             )
         if name == "cache":
-            findings.append("vllm_engines has an engine named cache, where kernel caches are kept; give it another name")
+            findings.append(
+                "vllm_engines has an engine named cache, where kernel caches are kept; give it another name"
+            )
         if names.count(name) > 1:
             findings.append(f"vllm_engines has {names.count(name)} engines named {name}; give each a name of its own")
     findings += _shared({name: [int(engine.get("port") or port)] for name, engine in pairs}, "port")
