@@ -5,7 +5,16 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stress import CAUSES, OUTPUT_TOKENS, SHORTEST, stress_bursts, stress_plan_text, stress_tried, stress_verdict
+from stress import (
+    CAUSES,
+    LOCK_SHARE,
+    OUTPUT_TOKENS,
+    SHORTEST,
+    stress_bursts,
+    stress_plan_text,
+    stress_tried,
+    stress_verdict,
+)
 
 GPU = {
     "index": 0,
@@ -42,12 +51,12 @@ def test_bursts_rise_stay_within_engine_and_time_and_keep_the_extremes(length, w
     assert tokens == sorted(tokens)
     longest = max(burst["prompt_tokens"] for burst in bursts)
     assert longest <= max(SHORTEST, length - OUTPUT_TOKENS - 1)
-    assert longest <= max(SHORTEST, (speed or 3000) * seconds / 3)
+    assert longest <= max(SHORTEST, LOCK_SHARE * (speed or 3000) * seconds / 3)
     assert max(tokens) <= longest
     assert min(burst["prompt_tokens"] for burst in bursts) == SHORTEST
     assert max(burst["at_once"] for burst in bursts) <= width
     # long enough a time has everything
-    if (speed or 3000) * seconds / 3 >= length:
+    if LOCK_SHARE * (speed or 3000) * seconds / 3 >= length:
         assert longest == length - OUTPUT_TOKENS - 1
 
 
