@@ -1,4 +1,4 @@
-"""The probe: hung engines get no requests, busy ones keep theirs. Through a real HAProxy, and by the test's own clock."""
+"""The probe: hung engines get no requests, busy ones keep theirs. Through a real HAProxy, and by a clock of our own."""
 
 import importlib.machinery
 import importlib.util
