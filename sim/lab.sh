@@ -25,7 +25,10 @@ build() {
   [ "${TANDEM_SIM_SUITE:-}" != bookworm ] || sim/packages/docker.sh .cache/sim-packages
   sim/engine/build.sh
   sim/engine/model.sh
+  sim/standin/build.sh
   sim/depot/push.sh tandem-sim/vllm-cpu:0.32.0 vllm-cpu:0.32.0
+  sim/depot/push.sh tandem-sim/standin:0.32.0 vllm-standin:0.32.0
+  sim/depot/push.sh tandem-sim/standin:0.33.0 vllm-standin:0.33.0
 }
 
 up() {
