@@ -244,25 +244,23 @@ def _best_and_fail(search):
 
 
 def _next_clock(search):
-    settings, card = search["settings"], search["card"]
+    settings, card, own = search["settings"], search["card"], search["wish_before"]
     best, fail = _best_and_fail(search)
-    if best is None and fail is None:
-        # What the box has now comes first: if that survives, every later reboot comes back to something known.
-        own = search["wish_before"]
-        inside = _clocks(settings, card, settings["low_mhz"], settings["high_mhz"])
-        if own.get("state") == "locked" and own["max_mhz"] in inside:
-            return own["max_mhz"]
     candidates = [
         clock
         for clock in _clocks(settings, card, card["min_mhz"], settings["high_mhz"])
         if (best is None or clock > best) and (fail is None or clock < fail)
     ]
     # Above the bounds nothing is ever tried. Below them only when everything within has failed: lower is safer.
-    candidates = [clock for clock in candidates if clock >= settings["low_mhz"]] or (
-        candidates if best is None or best < settings["low_mhz"] else []
-    )
+    inside = [clock for clock in candidates if clock >= settings["low_mhz"]]
+    if not inside and best is not None and best >= settings["low_mhz"]:
+        return None
+    candidates = inside or candidates
     if not candidates:
         return None
+    # What the box has now comes first: if that survives, every later reboot comes back to something known.
+    if best is None and own.get("state") == "locked" and own["max_mhz"] in candidates:
+        return own["max_mhz"]
     begun = [clock for clock in candidates if _count(search, "max_mhz", clock, "clock")[0]]
     return begun[-1] if begun else candidates[(len(candidates) - 1) // 2]
 

@@ -110,6 +110,13 @@ def test_what_the_box_has_comes_first():
     assert find_clock_next(search_of(UNLOCKED))["max_mhz"] == 2160
 
 
+def test_below_the_bounds_what_the_box_has_comes_first_too():
+    search = search_of(low_mhz=2400)
+    while (step := find_clock_next(search))["max_mhz"] >= 2400:
+        search = find_clock_record(search, step, verdict("failed"))
+    assert step["max_mhz"] == 2100
+
+
 def test_one_survival_is_not_enough():
     search = search_of()
     search = find_clock_record(search, find_clock_next(search), verdict("survived"))
