@@ -31,7 +31,9 @@ class Job:
 
     def __init__(self, prompt, pieces, limit):
         self.prompt, self.pieces, self.limit = prompt, pieces, limit
-        self.wake, self.aborted, self.error, self.cached, self.blocks = None, False, None, 0, 0
+        self.wake, self.aborted, self.error, self.cached = None, False, None, 0
+        # of the pool: what it needs in the end, which lets it in or not, and what it has so far, which /metrics shows
+        self.blocks, self.held = 0, 0
 
 
 class Engine:
@@ -108,7 +110,13 @@ class Engine:
     # ---- a request's way ----
 
     def usage(self):
-        return min(1.0, sum(job.blocks for job in self.running) / max(self.settings["blocks"], 1))
+        """Share of the pool that is in use: it grows with every chunk of a prompt, then with the answer."""
+        return min(1.0, sum(job.held for job in self.running) / max(self.settings["blocks"], 1))
+
+    def blocks_of(self, tokens):
+        """What a request takes of the pool once that many of its tokens are computed, or are about to be."""
+        blocks = math.ceil(tokens / self.settings["block_size"]) + self.settings["state_blocks"]
+        return min(blocks, self.settings["blocks"])
 
     def pump(self):
         """Let in who fits, in order."""
@@ -147,9 +155,7 @@ class Engine:
 
     async def run(self, job):
         """Yields (tokens of a step, finish reason or None); the last with stop, length or abort. Raises Failed."""
-        size = self.settings["block_size"]
-        job.blocks = math.ceil((len(job.prompt) + job.limit) / size) + self.settings["state_blocks"]
-        job.blocks = min(job.blocks, self.settings["blocks"])
+        job.blocks = self.blocks_of(len(job.prompt) + job.limit)
         arrived, first, reason, made = self.now(), None, "abort", 0
         if self.dead:
             raise Failed("EngineCore encountered an issue. See stack trace (above) for the root cause.")
@@ -222,6 +228,8 @@ class Engine:
                 chunk = min(left, self.settings["chunk"])
                 when += chunk / self.speeds.prefill_tok_s(await self.clock())
                 left -= chunk
+                # as vLLM: blocks for a chunk are taken when it is scheduled
+                job.held = self.blocks_of(len(job.prompt) - left)
                 await self.until(job, when)
         self.put_load()
         if job.error:
@@ -252,6 +260,7 @@ class Engine:
                     step.append(upcoming)
                     upcoming = next(pieces, None)
                 made += len(step)
+                job.held = self.blocks_of(len(job.prompt) + made)
                 if job.error:
                     raise job.error
                 if job.aborted:

@@ -1,5 +1,6 @@
 """What the tests of the stand-in share: an engine behind a port, whichever it is, and what is asked of it."""
 
+import concurrent.futures
 import http.client
 import json
 import pathlib
@@ -117,6 +118,23 @@ class Engine:
     def metric(self, start):
         """The sum of the metrics whose name with labels begins so."""
         return sum(value for name, value in self.metrics().items() if name.startswith(start))
+
+    def watch_prefill(self, tokens):
+        """[(share of the KV cache, prompt tokens counted)] while a prompt of so many new tokens is worked on."""
+        prompt, seen = [7 + number % 200 for number in range(tokens)], []
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self.complete, prompt, max_tokens=1)
+            while not asked.done():
+                page = self.metrics().items()
+                seen.append(
+                    tuple(
+                        sum(value for name, value in page if name.startswith(f"vllm:{start}{{"))
+                        for start in ("kv_cache_usage_perc", "prompt_tokens_total")
+                    )
+                )
+                time.sleep(0.01)
+        assert asked.result().status == 200, asked.result().text
+        return seen
 
     def wait_until(self, condition, seconds=10):
         deadline = time.monotonic() + seconds

@@ -260,6 +260,20 @@ def test_counters_count_alike(pair):
         assert engine.metric("vllm:num_requests_running{") == engine.metric("vllm:num_requests_waiting{") == 0
 
 
+def test_a_long_prefill_shows_in_both_chunk_by_chunk(engines, start):
+    """The gateway's probe takes an engine for hung whose counters stand still."""
+    for engine in engines[0], start(SIM_TIME_SCALE="2"):
+        before = engine.metric("vllm:prompt_tokens_total{")
+        # chunks of 4096 tokens: four steps, of which a look may miss one
+        seen = engine.watch_prefill(14_000)
+        shares = [share for share, counted in seen if share and counted == before]
+        assert shares == sorted(shares) and len(set(shares)) >= 3, seen
+        # the prompt counts once it is through
+        assert {counted - before for _, counted in seen} <= {0, 14_000}
+        assert engine.metric("vllm:prompt_tokens_total{") == before + 14_000
+        assert engine.metric("vllm:kv_cache_usage_perc{") == 0
+
+
 def test_a_client_that_goes_away_frees_its_place_in_both(pair):
     for engine in pair:
         connection, response = engine.open_stream(max_tokens=8000)

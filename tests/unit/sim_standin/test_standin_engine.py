@@ -2,15 +2,17 @@
 
 import concurrent.futures
 import json
+import math
 import subprocess
 import sys
 import time
 
 import pytest
 from standin import faults
-from standin_client import FIELD_REPORT, STANDIN, WEATHER
+from standin_client import FIELD_REPORT, KEY, STANDIN, WEATHER
 
 LONG = list(range(1, 1300))
+CANARY_PROGRAM = STANDIN.parents[1] / "roles/vllm/files/vllm-canary"
 
 
 def test_the_same_prompt_gets_the_same_answer(start):
@@ -60,6 +62,20 @@ def test_a_client_that_goes_away_frees_its_place(start):
     connection.close()
     engine.wait_until(lambda: engine.metric("vllm:num_requests_running{") == 0, 3)
     assert engine.metric('vllm:request_success_total{engine="0",finished_reason="abort"') == 1
+
+
+def test_the_kv_cache_fills_with_every_chunk_of_a_prompt(start):
+    engine = start(SIM_TIME_SCALE="4")
+    # ten chunks of 4096 tokens, the last shorter; blocks of 1600, 12 for the state, 375 in all
+    expected = [(math.ceil(min(4096 * chunk, 40_000) / 1600) + 12) / 375 for chunk in range(1, 11)]
+    seen = engine.watch_prefill(40_000)
+    shares = [share for share, counted in seen if share and not counted]
+    assert shares == sorted(shares)
+    assert set(shares) <= set(expected) and len(set(shares)) >= 8
+    assert engine.metric("vllm:kv_cache_usage_perc{") == 0
+    # what is in the prefix cache is not computed again, and is in use from the start
+    again = {share for share, _ in engine.watch_prefill(40_000) if share}
+    assert again <= {expected[-1]}
 
 
 def test_prefix_cache(start):
@@ -150,6 +166,57 @@ def test_exclamations(start):
     assert set(canary(engine)) == {"!"}
     message = engine.chat().json["choices"][0]["message"]
     assert set(message["content"]) == {"!"} and message["reasoning"] is None
+
+
+def test_exclamations_to_many_at_once(start):
+    engine = start(SIM_FAULT="exclamations")
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        asked = [
+            pool.submit(engine.complete, f"canary {number}", max_tokens=40, ignore_eos=endless, stream=stream)
+            for number in range(6)
+            for endless in (False, True)
+            for stream in (False, True)
+        ]
+        for index, answer in enumerate(future.result() for future in asked):
+            said = answer.content if index % 2 else answer.json["choices"][0]["text"]
+            assert said == "!" * (40 if index // 2 % 2 else 24), answer.text
+    assert "Traceback" not in engine.output()
+
+
+#: fault -> the checks of role vllm's canary that must fail for it
+CANARY = {
+    "": [],
+    "half-speed": [],
+    "cache-dtype": ["kv_cache"],
+    "exclamations": ["text", "reasoning", "tools"],
+    "low-acceptance": ["acceptance"],
+    "no-tool-call": ["tools"],
+    "corrupt": ["integrity"],
+    "long-500": ["integrity"],
+    "oom": ["integrity"],
+    "hang": ["text"],
+}
+
+
+@pytest.mark.parametrize("fault", CANARY)
+def test_the_canary_finds(start, tmp_path, fault):
+    """Role vllm's own canary."""
+    engine = start(SIM_FAULT=fault, SIM_TIME_SCALE="50")
+    (tmp_path / "secrets").write_text(f"VLLM_API_KEY='{KEY}'\n")
+    run = subprocess.run(
+        [
+            *(sys.executable, CANARY_PROGRAM, "--url", f"http://127.0.0.1:{engine.port}", "--model", "m", "--json"),
+            *("--tools", "--reasoning", "--kv-cache-dtype", "fp8", "--min-acceptance", "0.5"),
+            *("--secrets", tmp_path / "secrets", "--timeout", "2" if fault == "hang" else "60"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = [check["name"] for check in json.loads(run.stdout)["checks"] if check["outcome"] == "fail"]
+    assert (run.returncode, failed) == (bool(CANARY[fault]), CANARY[fault]), run.stdout
+    # no traceback of the stand-in itself
+    assert all("simulated" in line for line in engine.output().splitlines()), engine.output()
 
 
 def test_no_tool_call(start):
