@@ -1,9 +1,56 @@
-"""The filter plugins importable by their file names, and Ansible's commands found without an activated venv."""
+"""The filter plugins importable by their file names, Ansible's commands found without an activated venv, real vLLM."""
 
 import os
 import sys
 from pathlib import Path
 
+import hypothesis
+import pytest
+import real_vllm
+
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/filter"))
+
+# a machine that is busy with a lab is no fault of what is tested
+hypothesis.settings.register_profile("tandem", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tandem")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`pytest -n 2 --dist loadfile`: a file's tests stay together, and so do all files that ask real vLLM.
+
+    pytest-xdist has --dist loadgroup for that, which does nothing with pytest 9.2 (pytest-xdist 3.8).
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "real vLLM" if file.endswith(real_vllm.TOGETHER) else file
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """Folder with the tiny model of sim/engine; not to be changed. Skips where the image is not, which makes it."""
+    if reason := real_vllm.why_not():
+        pytest.skip(reason)
+    return real_vllm.make_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def shared_vllm(tmp_path_factory, tiny_model):
+    shared = real_vllm.Shared(tmp_path_factory.mktemp, tiny_model)
+    yield shared
+    shared.remove()
+
+
+@pytest.fixture
+def real_engine(shared_vllm):
+    """Running real vLLM with the field report's command line, of model `m`: a real_vllm.Container."""
+    return shared_vllm.get()

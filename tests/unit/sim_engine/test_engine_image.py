@@ -1,46 +1,16 @@
-"""The engine image by Docker: skipped without Docker, or before sim/engine/build.sh has run. Takes a minute or two."""
+"""The engine image by Docker: skipped without Docker, or before sim/engine/build.sh has run.
+
+How it ends is in sim_standin/test_standin_contract.py.
+"""
 
 import json
-import pathlib
-import shutil
-import subprocess
-import time
-import urllib.error
 import urllib.request
 
 import pytest
+import real_vllm
+from real_vllm import IMAGE, KEY, NO_DRIVER, RESTRICTED, docker
 
-ENGINE = pathlib.Path(__file__).parents[3] / "sim" / "engine"
-IMAGE = "tandem-sim/vllm-cpu:0.32.0"
-# a box's own restrictions on its engine, as far as a machine without a simulated driver can have them
-RESTRICTED = ["--init", "--ipc", "private", "--shm-size", "1g", "--cap-drop", "ALL"]
-NO_DRIVER = ["--env", "TANDEM_SIM_REQUIRE_GPU=0"]
-# docs: the field report's final configuration
-FIELD_REPORT = [
-    *("/models", "--tensor-parallel-size", "2", "--kv-cache-dtype", "fp8"),
-    *("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}', "--enable-prefix-caching"),
-    *("--max-num-seqs", "16", "--max-num-batched-tokens", "4096", "--gpu-memory-utilization", "0.93"),
-    *("--max-model-len", "262144", "--reasoning-parser", "qwen3", "--enable-auto-tool-choice"),
-    *("--tool-call-parser", "qwen3_xml"),
-]
-
-
-def docker(*arguments, timeout=300):
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def why_not():
-    if shutil.which("docker") is None:
-        return "docker is not installed"
-    if docker("version").returncode:
-        return "no Docker Engine answers"
-    if docker("image", "inspect", IMAGE).returncode:
-        return f"there is no image {IMAGE}: sim/engine/build.sh makes it"
-    return None
-
-
-REASON = why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = real_vllm.needed()
 
 
 def vllm(*arguments, options=()):
@@ -48,58 +18,24 @@ def vllm(*arguments, options=()):
     return docker("run", "--rm", *RESTRICTED, *options, IMAGE, *arguments)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("engine") / "model"
-    subprocess.run([ENGINE / "model.sh", folder], check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def engine(model):
-    """A running engine with the field report's command line: (container, base URL)."""
-    started = docker(
-        *("run", "--detach", *RESTRICTED, *NO_DRIVER, "--env", "VLLM_API_KEY=secret", "--publish", "127.0.0.1::8000"),
-        *("--volume", f"{model}:/models:ro", IMAGE, *FIELD_REPORT, "--shutdown-timeout", "5"),
-    )
-    assert started.returncode == 0, started.stderr
-    container = started.stdout.strip()
-    try:
-        url = "http://" + docker("port", container, "8000/tcp").stdout.split()[0]
-        deadline = time.monotonic() + 240
-        while True:
-            try:
-                urllib.request.urlopen(url + "/health", timeout=5)
-                break
-            except (urllib.error.URLError, OSError):
-                running = docker("inspect", "-f", "{{.State.Running}}", container).stdout.strip()
-                assert running == "true" and time.monotonic() < deadline, docker(
-                    "logs", "--tail", "50", container
-                ).stdout
-                time.sleep(1)
-        yield container, url
-    finally:
-        docker("rm", "--force", container)
-
-
-def chat(url, **more):
-    body = {"model": "/models", "messages": [{"role": "user", "content": "Why is the sky blue?"}], **more}
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer secret"}
-    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), headers)
+def chat(engine, **more):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Why is the sky blue?"}], **more}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    request = urllib.request.Request(engine.url + "/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as response:
         return json.load(response)
 
 
-def test_the_model_is_the_same_every_time(model, tmp_path):
-    subprocess.run([ENGINE / "model.sh", tmp_path / "again"], check=True, capture_output=True)
-    for file in model.iterdir():
+def test_the_model_is_the_same_every_time(tiny_model, tmp_path):
+    real_vllm.make_model(tmp_path / "again")
+    for file in tiny_model.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
-    config = json.loads((model / "config.json").read_text())
+    config = json.loads((tiny_model / "config.json").read_text())
     assert config["num_attention_heads"] % 2 == 0 and config["num_key_value_heads"] % 2 == 0
-    assert {file.stat().st_mode & 0o777 for file in model.iterdir() if file.name != ".key"} == {0o644}
+    assert {file.stat().st_mode & 0o777 for file in tiny_model.iterdir() if file.name != ".key"} == {0o644}
 
 
-def test_help(engine):
+def test_help():
     """As the real image: `docker run IMAGE --help`, and by `--entrypoint vllm`."""
     entrypoint = docker("image", "inspect", "-f", "{{json .Config.Entrypoint}}", IMAGE).stdout
     assert json.loads(entrypoint) == ["vllm", "serve"]
@@ -109,7 +45,7 @@ def test_help(engine):
     assert "simulated" not in run.stdout
 
 
-def test_an_unknown_flag_is_refused_in_vllms_words(engine):
+def test_an_unknown_flag_is_refused_in_vllms_words():
     run = vllm("/models", "--no-such-flag", "3", options=NO_DRIVER)
     assert run.returncode == 2
     assert "vllm: error: unrecognized arguments: --no-such-flag 3" in run.stderr
@@ -149,7 +85,7 @@ for name, arguments in json.loads(sys.argv[1]).items():
 """
 
 
-def test_what_the_parser_lets_pass_is_refused_in_vllms_words(engine):
+def test_what_the_parser_lets_pass_is_refused_in_vllms_words():
     run = docker("run", "--rm", "--entrypoint", "python3", IMAGE, "-c", CHECK, json.dumps(REFUSED))
     assert run.returncode == 0, run.stderr
     said = dict(json.loads(line[5:]) for line in run.stdout.splitlines() if line.startswith("SAID "))
@@ -172,38 +108,35 @@ def test_what_the_parser_lets_pass_is_refused_in_vllms_words(engine):
         (["--max-model-len", "300000"], "is greater than the derived max_model_len"),
     ],
 )
-def test_a_start_that_is_refused_ends_with_exit_code_1(model, arguments, words):
-    run = vllm("/models", *arguments, options=[*NO_DRIVER, "--volume", f"{model}:/models:ro"])
+def test_a_start_that_is_refused_ends_with_exit_code_1(tiny_model, arguments, words):
+    run = vllm("/models", *arguments, options=[*NO_DRIVER, "--volume", f"{tiny_model}:/models:ro"])
     assert run.returncode == 1, run.stdout
     assert words in run.stdout + run.stderr
 
 
-def test_without_gpus_it_does_not_start(engine):
+def test_without_gpus_it_does_not_start():
     run = vllm("/models")
     assert run.returncode == 1
     assert "simulated: NVML does not answer: NVML Shared Library Not Found" in run.stdout
     assert "RuntimeError: Failed to infer device type" in run.stderr
 
 
-def test_it_says_what_it_dropped(engine):
-    container, _ = engine
-    log = docker("logs", container).stdout
+def test_it_says_what_it_dropped(real_engine):
+    log = real_engine.log()
     assert "simulated: replaced --tensor-parallel-size=2 by 1" in log
     assert 'simulated: dropped --speculative-config={"method": "mtp", "num_speculative_tokens": 2}' in log
     assert log.index("simulated: replaced --tensor-parallel-size") < log.index("Using max model len 262144")
 
 
-def test_a_chat_is_answered(engine):
-    _, url = engine
-    answer = chat(url, max_tokens=64)["choices"][0]
+def test_a_chat_is_answered(real_engine):
+    answer = chat(real_engine, max_tokens=64)["choices"][0]
     assert answer["message"]["reasoning"] == "simulated thinking"
     assert answer["message"]["content"].startswith("Simulated answer:")
     assert answer["message"]["content"].isprintable()
     assert answer["finish_reason"] in ("stop", "length")
 
 
-def test_a_chat_with_tools_and_history_is_answered(engine):
-    _, url = engine
+def test_a_chat_with_tools_and_history_is_answered(real_engine):
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
     tool = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": parameters}}
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bonn"}'}}
@@ -213,46 +146,33 @@ def test_a_chat_with_tools_and_history_is_answered(engine):
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "rain"},
     ]
-    answer = chat(url, messages=messages, tools=[tool], max_tokens=16)
+    answer = chat(real_engine, messages=messages, tools=[tool], max_tokens=16)
     assert answer["choices"][0]["message"]["content"].startswith("Simulated answer:")
     with_tools, without = (
-        chat(url, messages=messages, max_tokens=1, **more)["usage"] for more in ({"tools": [tool]}, {})
+        chat(real_engine, messages=messages, max_tokens=1, **more)["usage"] for more in ({"tools": [tool]}, {})
     )
     assert with_tools["prompt_tokens"] > without["prompt_tokens"] + 50
 
 
-def test_thinking_can_be_switched_off(engine):
-    _, url = engine
-    message = chat(url, max_tokens=16, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
+def test_thinking_can_be_switched_off(real_engine):
+    message = chat(real_engine, max_tokens=16, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
     assert not message["reasoning"]
     assert message["content"].startswith("Simulated answer:")
 
 
-def test_a_prompt_longer_than_a_batch_is_answered(engine):
-    _, url = engine
-    usage = chat(url, messages=[{"role": "user", "content": "river " * 9000}], max_tokens=8)["usage"]
+def test_a_prompt_longer_than_a_batch_is_answered(real_engine):
+    usage = chat(real_engine, messages=[{"role": "user", "content": "river " * 9000}], max_tokens=8)["usage"]
     assert usage["prompt_tokens"] > 9000
     assert usage["completion_tokens"] == 8
 
 
-def test_metrics_and_limits_are_those_of_the_command_line(engine):
-    _, url = engine
-    with urllib.request.urlopen(url + "/metrics", timeout=30) as response:
+def test_metrics_and_limits_are_those_of_the_command_line(real_engine):
+    with urllib.request.urlopen(real_engine.url + "/metrics", timeout=30) as response:
         info = next(
             line for line in response.read().decode().splitlines() if line.startswith("vllm:cache_config_info{")
         )
     assert 'gpu_memory_utilization="0.93"' in info
     assert 'enable_prefix_caching="True"' in info
-    request = urllib.request.Request(url + "/v1/models", headers={"Authorization": "Bearer secret"})
+    request = urllib.request.Request(real_engine.url + "/v1/models", headers={"Authorization": f"Bearer {KEY}"})
     with urllib.request.urlopen(request, timeout=30) as response:
         assert json.load(response)["data"][0]["max_model_len"] == 262144
-
-
-def test_sigterm_stops_it(engine):
-    """The last test of the running engine."""
-    container, _ = engine
-    began = time.monotonic()
-    assert docker("stop", "--time", "60", container).returncode == 0
-    assert time.monotonic() - began < 30
-    assert docker("inspect", "-f", "{{.State.ExitCode}}", container).stdout.strip() == "0"
-    assert "[shutdown] API server: shutdown triggered" in docker("logs", container).stdout

@@ -7,16 +7,17 @@ import sys
 import time
 
 import pytest
-from standin_client import FIELD_REPORT, KEY, STANDIN, StandIn, free_port
+from real_vllm import FIELD_REPORT, KEY
+from standin_client import STANDIN, StandIn, free_port
 
 
-@pytest.fixture
-def start(tmp_path):
-    """start(arguments, SIM_FAULT="hang", ready=True): a stand-in, ended with the test."""
+@contextlib.contextmanager
+def starter(folder):
+    """start(arguments, SIM_FAULT="hang", ready=True): a stand-in, ended with the context."""
     started = []
 
     def start_one(*arguments, ready=True, **environment):
-        port, log = free_port(), tmp_path / f"log{len(started)}"
+        port, log = free_port(), folder / f"log{len(started)}"
         settings = {"TANDEM_SIM_REQUIRE_GPU": "0", "SIM_LOAD_SECONDS": "0", "VLLM_API_KEY": KEY, "SIM_TIME_SCALE": "20"}
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -36,7 +37,22 @@ def start(tmp_path):
             time.sleep(0.03)
         return engine
 
-    yield start_one
-    for engine in started:
-        engine.process.kill()
-        engine.process.wait()
+    try:
+        yield start_one
+    finally:
+        for engine in started:
+            engine.process.kill()
+            engine.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path):
+    with starter(tmp_path) as start_one:
+        yield start_one
+
+
+@pytest.fixture(scope="module")
+def standin(tmp_path_factory):
+    """One for tests that only ask it; it has time to finish at a stop."""
+    with starter(tmp_path_factory.mktemp("standin")) as start_one:
+        yield start_one(*FIELD_REPORT, "--shutdown-timeout", "60")

@@ -9,18 +9,11 @@ import socket
 import sys
 import time
 
+from real_vllm import KEY
+
 STANDIN = pathlib.Path(__file__).parents[3] / "sim" / "standin"
 sys.path.insert(0, str(STANDIN))
 
-# docs: the field report's final configuration
-FIELD_REPORT = [
-    *("/models", "--tensor-parallel-size", "2", "--kv-cache-dtype", "fp8", "--enable-prefix-caching"),
-    *("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'),
-    *("--max-num-seqs", "16", "--max-num-batched-tokens", "4096", "--gpu-memory-utilization", "0.93"),
-    *("--max-model-len", "262144", "--reasoning-parser", "qwen3", "--enable-auto-tool-choice"),
-    *("--tool-call-parser", "qwen3_xml", "--served-model-name", "m"),
-]
-KEY = "secret"
 WEATHER = {
     "type": "function",
     "function": {

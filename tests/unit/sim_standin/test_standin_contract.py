@@ -1,98 +1,42 @@
 """The same requests to the stand-in and to real vLLM (sim/engine, by Docker): what others rely on must be alike.
 
-Skipped without Docker, or before sim/engine/build.sh has run. Takes about two minutes, most of it vLLM's starts.
+Skipped without Docker, or before sim/engine/build.sh has run.
 """
 
 import contextlib
 import http.client
 import json
 import re
-import shutil
 import subprocess
 import time
 
 import pytest
-from standin_client import FIELD_REPORT, KEY, STANDIN, WEATHER, Engine
+import real_vllm
+from real_vllm import FIELD_REPORT, IMAGE, KEY, docker
+from standin_client import STANDIN, WEATHER, Engine
 
-IMAGE = "tandem-sim/vllm-cpu:0.32.0"
-MODEL = STANDIN.parent / "engine" / "model.sh"
 NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 HI = [{"role": "user", "content": "hi"}]
-
-
-def docker(*arguments, timeout=300):
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def why_not():
-    if shutil.which("docker") is None:
-        return "docker is not installed"
-    if docker("version").returncode:
-        return "no Docker Engine answers"
-    if docker("image", "inspect", IMAGE).returncode:
-        return f"there is no image {IMAGE}: sim/engine/build.sh makes it"
-    return None
-
-
-REASON = why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = real_vllm.needed()
 
 
 class Real(Engine):
     """vLLM's CPU build in a container."""
 
-    def __init__(self, model, *arguments):
-        started = docker(
-            *("run", "--detach", "--init", "--shm-size", "1g", "--cap-drop", "ALL", "--publish", "127.0.0.1::8000"),
-            *("--env", "TANDEM_SIM_REQUIRE_GPU=0", "--env", f"VLLM_API_KEY={KEY}"),
-            *("--volume", f"{model}:/models:ro", IMAGE, *FIELD_REPORT, *arguments),
-        )
-        assert started.returncode == 0, started.stderr
-        self.container = started.stdout.strip()
-        super().__init__(int(docker("port", self.container, "8000/tcp").stdout.split()[0].rsplit(":", 1)[1]))
-
-    def wait_ready(self):
-        def ready():
-            try:
-                return self.ask("GET", "/health").status == 200
-            except OSError:
-                assert docker("inspect", "-f", "{{.State.Running}}", self.container).stdout.strip() == "true"
-                time.sleep(1)
-                return False
-
-        self.wait_until(ready, 240)
+    def __init__(self, container):
+        super().__init__(container.port)
+        self.container = container
 
     def terminate(self):
-        docker("kill", "--signal", "TERM", self.container)
+        self.container.stop()
 
     def wait(self):
-        return int(docker("wait", self.container, timeout=120).stdout)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("contract") / "model"
-    subprocess.run([MODEL, folder], check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def engines(model):
-    """Two real ones, started side by side: with 60 s to finish at a stop, and with none."""
-    both = []
-    try:
-        both += [Real(model, "--shutdown-timeout", "60"), Real(model)]
-        for engine in both:
-            engine.wait_ready()
-        yield both
-    finally:
-        for engine in both:
-            docker("rm", "--force", engine.container)
+        return self.container.exit_code()
 
 
 @pytest.fixture
-def pair(engines, start):
-    return engines[0], start(*FIELD_REPORT, "--shutdown-timeout", "60")
+def pair(real_engine, standin):
+    return Real(real_engine), standin
 
 
 def shape(value):
@@ -188,7 +132,9 @@ def test_answers_are_alike(pair, name):
     ],
 )
 def test_streams_are_alike(pair, path, body):
-    real, standin = (engine.ask("POST", path, {"model": "m", "stream": True, **body}) for engine in pair)
+    # the same words each time: half a character at the end of the model's random ones would be an event without text
+    body = {"model": "m", "stream": True, "temperature": 0, **body}
+    real, standin = (engine.ask("POST", path, body) for engine in pair)
     assert (standin.status, standin.kind) == (real.status, real.kind)
     assert kinds(standin) == kinds(real)
     assert standin.reasons == real.reasons == ["length"]
@@ -260,9 +206,9 @@ def test_counters_count_alike(pair):
         assert engine.metric("vllm:num_requests_running{") == engine.metric("vllm:num_requests_waiting{") == 0
 
 
-def test_a_long_prefill_shows_in_both_chunk_by_chunk(engines, start):
+def test_a_long_prefill_shows_in_both_chunk_by_chunk(real_engine, start):
     """The gateway's probe takes an engine for hung whose counters stand still."""
-    for engine in engines[0], start(SIM_TIME_SCALE="2"):
+    for engine in Real(real_engine), start(SIM_TIME_SCALE="2"):
         before = engine.metric("vllm:prompt_tokens_total{")
         # chunks of 4096 tokens: four steps, of which a look may miss one
         seen = engine.watch_prefill(14_000)
@@ -317,11 +263,11 @@ for name, arguments in json.loads(sys.argv[1]).items():
         assert ours.stderr.splitlines()[-1] == theirs
 
 
-# ---- last: these end the engines ----
+# ---- last: this one ends the engine that all tests ask ----
 
 
-def test_sigterm_with_time_to_finish(pair):
-    for engine in pair:
+def test_sigterm_with_time_to_finish(real_engine, start):
+    for engine in Real(real_engine), start(*FIELD_REPORT, "--shutdown-timeout", "60"):
         # long enough to be there when it ends: vLLM's tiny model makes 500 tokens a second, the stand-in 1350
         connection, response = engine.open_stream(max_tokens=3000)
         engine.terminate()
@@ -334,7 +280,10 @@ def test_sigterm_with_time_to_finish(pair):
         text = response.read().decode()
         connection.close()
         assert '"finish_reason":"length"' in text and text.endswith("data: [DONE]\n\n")
+        finished = time.monotonic()
         assert engine.wait() == 0
+        assert time.monotonic() - finished < 30
+    assert "[shutdown] API server: shutdown triggered" in real_engine.log()
 
 
 def what_came(connection, response):
@@ -347,10 +296,20 @@ def what_came(connection, response):
     return text
 
 
-def test_sigterm_without(engines, start):
+@pytest.fixture
+def without_time(tiny_model, tmp_path):
+    container = real_vllm.Container(tmp_path, tiny_model, FIELD_REPORT)
+    try:
+        container.wait_ready()
+        yield Real(container)
+    finally:
+        container.remove()
+
+
+def test_sigterm_without(without_time, start):
     # vLLM was seen to end the stream with finish_reason abort, to end it with an error event, and to let it hang until
     # the client goes away: in each case the answer is no whole one. The stand-in does the first.
-    for engine, ends in (engines[1], False), (start(SIM_TIME_SCALE="1"), True):
+    for engine, ends in (without_time, False), (start(SIM_TIME_SCALE="1"), True):
         connection, response = engine.open_stream(max_tokens=8000)
         engine.terminate()
         text = what_came(connection, response)

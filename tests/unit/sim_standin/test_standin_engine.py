@@ -8,8 +8,9 @@ import sys
 import time
 
 import pytest
+from real_vllm import FIELD_REPORT, KEY
 from standin import faults
-from standin_client import FIELD_REPORT, KEY, STANDIN, WEATHER
+from standin_client import STANDIN, WEATHER
 
 LONG = list(range(1, 1300))
 CANARY_PROGRAM = STANDIN.parents[1] / "roles/vllm/files/vllm-canary"
@@ -112,7 +113,7 @@ def test_speed_is_the_reports_in_its_own_bench(start, tmp_path):
     save = ["--save-result", "--result-dir", tmp_path, "--result-filename", "r.json"]
     run = subprocess.run(
         [*command, *options, *save],
-        env={"OPENAI_API_KEY": "secret", "SIM_TIME_SCALE": "4", "PATH": "/usr/bin:/bin"},
+        env={"OPENAI_API_KEY": KEY, "SIM_TIME_SCALE": "4", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
