@@ -26,6 +26,11 @@ options:
     type: list
     elements: str
     default: []
+  files:
+    description: Files of which to know whether they are as they should be.
+    type: list
+    elements: str
+    default: []
   containers:
     description: Names of Docker containers whose state and labels are wanted.
     type: list
@@ -101,6 +106,9 @@ host_info:
         - By path C(exists), C(modified) (a time), and C(names) in a directory.
         - C(free_mib) and C(filesystem) (a number) of the file system that it is on or would be on.
       type: dict
+    files:
+      description: "By path, null where there is none: C(sha256), C(mode) as in C(0755), C(uid) and C(gid)."
+      type: dict
     urls: {description: "By address: null where it answers, or why it does not.", type: dict}
     engines: {description: Names of running containers with tandem's label C(tandem.config)., type: list}
     images_mib: {description: What Docker's images take in MiB; layers that images share count for each., type: int}
@@ -117,6 +125,7 @@ host_info:
 """
 
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -253,6 +262,25 @@ def clock_synchronised():
     return {"yes": True, "no": False}.get(run("timedatectl", "show", "--property", "NTPSynchronized", "--value"))
 
 
+def files(names):
+    found = {}
+    for name in names:
+        try:
+            with open(name, "rb") as handle:
+                status, content = os.fstat(handle.fileno()), handle.read()
+        except OSError:
+            found[name] = None
+            continue
+        digest = hashlib.sha256(content).hexdigest()
+        found[name] = {
+            "sha256": digest,
+            "mode": f"{status.st_mode & 0o7777:04o}",
+            "uid": status.st_uid,
+            "gid": status.st_gid,
+        }
+    return found
+
+
 def paths(names):
     found = {}
     for path in names:
@@ -360,6 +388,7 @@ def main():
         argument_spec={
             "packages": names,
             "paths": names,
+            "files": names,
             "containers": names,
             "urls": names,
             "url_timeout": {"type": "int", "default": 5},
@@ -388,6 +417,7 @@ def main():
             "apt_sources": apt_sources(),
             "packages": packages(module.params["packages"]),
             "paths": paths(module.params["paths"]),
+            "files": files(module.params["files"]),
             "urls": urls(module.params["urls"], module.params["url_timeout"]),
             "engines": engines(),
             "images_mib": images_mib(),

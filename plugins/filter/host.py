@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 # Releases for which NVIDIA's driver and a Docker with CDI can be had.
 SUPPORTED = {"debian": ["12", "13"], "ubuntu": ["22.04", "24.04", "26.04"]}
 
@@ -143,8 +146,26 @@ def host_remarks(info):
     return remarks
 
 
+def files_to_copy(names, found, source, target, mode="0755"):
+    """Those of `names` that are on the box, in folder `target`, not what they are here, in `source`, root's and `mode`.
+
+    found  `files` of a result of the module host_info
+    """
+    stale = []
+    for name in names:
+        wanted = {
+            "sha256": hashlib.sha256(Path(source, name).read_bytes()).hexdigest(),
+            "mode": mode,
+            "uid": 0,
+            "gid": 0,
+        }
+        if found[f"{target}/{name}"] != wanted:
+            stale.append(name)
+    return stale
+
+
 class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"host_findings": host_findings, "host_remarks": host_remarks}
+        return {"files_to_copy": files_to_copy, "host_findings": host_findings, "host_remarks": host_remarks}

@@ -1,9 +1,12 @@
 """What the module host_info makes of files. The files are fixtures, not machines'."""
 
+import hashlib
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
+from host import files_to_copy
 
 spec = importlib.util.spec_from_file_location("host_info", Path(__file__).parents[2] / "library/host_info.py")
 host_info = importlib.util.module_from_spec(spec)
@@ -66,3 +69,30 @@ def test_modules_are_found_where_dkms_and_where_ubuntu_puts_them(monkeypatch):
     }
     monkeypatch.setattr(host_info.glob, "glob", lambda pattern: found.get(pattern, []))
     assert host_info.nvidia_kernels() == ["6.12.1-amd64", "6.8.0-40-generic"]
+
+
+def test_files_are_known_by_content_mode_and_owner(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("x")
+    program.chmod(0o755)
+    found = host_info.files([str(program), str(tmp_path / "none")])
+    digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    assert found[str(program)] == {"sha256": digest, "mode": "0755", "uid": os.getuid(), "gid": os.getgid()}
+    assert found[str(tmp_path / "none")] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "copied"),
+    [
+        ({}, []),
+        ({"sha256": "other"}, ["program"]),
+        ({"mode": "0644"}, ["program"]),
+        ({"uid": 1000}, ["program"]),
+        (None, ["program"]),
+    ],
+)
+def test_a_file_is_copied_when_anything_about_it_differs(tmp_path, change, copied):
+    (tmp_path / "program").write_text("x")
+    right = {"sha256": hashlib.sha256(b"x").hexdigest(), "mode": "0755", "uid": 0, "gid": 0}
+    found = {"/usr/lib/program": None if change is None else {**right, **change}}
+    assert files_to_copy(["program"], found, str(tmp_path), "/usr/lib") == copied
