@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 
 def lock_others(locks):
     """Holders of `locks`, results of the module site_lock, that are not this run, each with its `machine`."""
@@ -48,6 +50,15 @@ def roll_serial_of(groups):
     return [name.split("_")[3].replace("percent", "%") for name in names] or None
 
 
+def roll_start_time(lines):
+    """How long engines took to start and to get warm; `lines` are what vllm-wait-ready wrote, JSON each."""
+    starts = [json.loads(line) for line in lines]
+    if not starts:
+        return "no engine has started in this boot"
+    parts = (f"{s['ready_s'] + s['warm_s']:.0f} s ({s['warm_s']:.0f} s of it to warm up)" for s in starts)
+    return "the start of the engine took " + ", ".join(parts)
+
+
 def roll_states(looks, hostvars):
     """A line for each engine of the roll: what its box serves now.
 
@@ -91,5 +102,6 @@ class FilterModule:
             "lock_refusal": lock_refusal,
             "lock_takes": lock_takes,
             "roll_serial_of": roll_serial_of,
+            "roll_start_time": roll_start_time,
             "roll_states": roll_states,
         }

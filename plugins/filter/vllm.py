@@ -59,6 +59,12 @@ def _json(value):
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
+def vllm_env_file(secrets: dict) -> str:
+    """The text of an engine's file of secrets: a line NAME='value' for each, which a shell and our programs read."""
+    head = "# Written by tandem. Read by the engine's entry point and by the readiness check.\n"
+    return head + "".join(f"{name}='{value}'\n" for name, value in secrets.items())
+
+
 def config_hash(config) -> str:
     """Sixteen hexadecimal digits over `config`, anything that JSON can hold; the order of keys does not count."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
@@ -68,4 +74,9 @@ class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"vllm_merge": vllm_merge, "vllm_arguments": vllm_arguments, "config_hash": config_hash}
+        return {
+            "vllm_merge": vllm_merge,
+            "vllm_arguments": vllm_arguments,
+            "vllm_env_file": vllm_env_file,
+            "config_hash": config_hash,
+        }

@@ -8,7 +8,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm import config_hash, vllm_arguments, vllm_merge  # plugins/filter/vllm.py, see conftest.py
+from vllm import config_hash, vllm_arguments, vllm_env_file, vllm_merge  # plugins/filter/vllm.py, see conftest.py
 
 PROFILES = Path(__file__).parents[2] / "roles/vllm/vars/profiles"
 
@@ -116,3 +116,8 @@ def test_every_profile_has_what_an_engine_needs_and_renders():
         assert ":" in profile["image"], path.name
         assert len(vllm_arguments(vllm_merge(profile["args"]))) == len(profile["args"]), path.name
         json.dumps(profile)
+
+
+def test_the_file_of_secrets_is_what_a_shell_reads():
+    assert vllm_env_file({"VLLM_API_KEY": "k"}).splitlines()[1:] == ["VLLM_API_KEY='k'"]
+    assert vllm_env_file({}).startswith("#")

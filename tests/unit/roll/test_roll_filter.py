@@ -1,7 +1,7 @@
 """Decisions of a roll: locks, batches, and the states that are told at its end."""
 
 import pytest
-from roll import lock_others, lock_refusal, lock_takes, roll_serial_of, roll_states
+from roll import lock_others, lock_refusal, lock_takes, roll_serial_of, roll_start_time, roll_states
 
 ME = {"run": "a:boot:1:2", "who": "me@a", "since": "2026-11-30T12:00:00"}
 YOU = {"run": "b:boot:3:4", "who": "you@b", "pid": 3, "since": "2026-11-30T11:00:00"}
@@ -78,3 +78,9 @@ def test_states(now, says):
 def test_state_of_a_box_that_cannot_be_reached():
     variables = {"box1": {"__vllm_endpoints": [{"container": "vllm-main", "hash": "new"}], "__roll_before": {}}}
     assert "cannot be reached" in roll_states([{"item": "box1", "unreachable": True}], variables)[0]
+
+
+def test_how_long_an_engine_took():
+    line = '{"ready_s": 241.2, "warm_s": 8.9, "at": 1}'
+    assert roll_start_time([line]) == "the start of the engine took 250 s (9 s of it to warm up)"
+    assert roll_start_time([]) == "no engine has started in this boot"
