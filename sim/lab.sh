@@ -62,6 +62,7 @@ Look further:
                                                               a box, as Ansible reaches it
     sudo journalctl -u vllm-main -f                           its engine
     sudo tandem-gpu-clocks status                             its clock lock
+  http://10.98.77.20:8080/v1                                  the gateway; its client's key is in inventory/sim/group_vars/gateways
   ansible-playbook site.yml -i inventory/sim                  again: changes nothing (needs . .venv/bin/activate)
   make sim-down                                               removes what runs; images and downloads stay
 TEXT

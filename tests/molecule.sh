@@ -1,17 +1,47 @@
 #!/usr/bin/env bash
-# molecule.sh [SCENARIO...]: the scenarios, one after another, on boxes of their own. Without a name: all.
+# molecule.sh [SCENARIO...]: scenarios on simulated boxes of their own. Without a name: all, in two lanes beside each other, as a scenario
+# mostly waits; each line of output begins with the lane's scenario.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH
-sim/lab.sh build
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-for scenario in "${@:-$(basename -a molecule/*/)}"; do
-  for name in $scenario; do
-    say "molecule: $name"
-    molecule test --scenario-name "$name" 2>&1 | tee "$log"
+lanes=("host default clocks" "roll engine power")
+
+# lane LAB NETWORK SCENARIO...
+lane() {
+  local log
+  export TANDEM_SIM_LAB=$1 TANDEM_SIM_NETWORK=$2
+  shift 2
+  # molecule keeps its state of a scenario by the project's path: lanes never share a scenario
+  log=$(mktemp)
+  for scenario in "$@"; do
+    local started=$SECONDS
+    say "molecule: $scenario"
+    if ! molecule test --scenario-name "$scenario" 2>&1 | tee "$log" | sed -u "s/^/$scenario: /"; then
+      say "molecule: $scenario FAILED after $((SECONDS - started)) s"
+      rm -f "$log"
+      return 1
+    fi
     # molecule only warns of a step whose playbook it does not find
-    ! grep -q 'Missing playbook' "$log" || die "molecule skipped a step of scenario $name"
+    ! grep -q 'Missing playbook' "$log" || die "molecule skipped a step of scenario $scenario"
+    say "molecule: $scenario passed in $((SECONDS - started)) s"
   done
-done
+  rm -f "$log"
+}
+
+sim/lab.sh build
+if [ $# -gt 0 ]; then
+  lane molecule 10.98.78 "$@"
+  exit
+fi
+# of both lanes, so made before they begin
+sim/packages/build.sh "$CACHE/sim-packages-newer" --with-newer
+lane molecule 10.98.78 ${lanes[0]} &
+first=$!
+lane molecule2 10.98.79 ${lanes[1]} &
+second=$!
+status=0
+wait "$first" || status=1
+wait "$second" || status=1
+[ $(($(wc -w <<<"${lanes[*]}"))) = "$(ls -d molecule/*/ | wc -l)" ] || die "a scenario of molecule/ is in no lane of tests/molecule.sh"
+exit "$status"
