@@ -31,7 +31,7 @@ lane() {
 
 sim/lab.sh build
 if [ $# -gt 0 ]; then
-  lane molecule 10.98.78 "$@"
+  lane "${TANDEM_SIM_LAB:-molecule}" "${TANDEM_SIM_NETWORK:-10.98.78}" "$@"
   exit
 fi
 # of both lanes, so made before they begin
