@@ -38,12 +38,14 @@ CLOCK_STEP_MHZ = 15
 CHECK_TOKENS = 64
 
 
-def bench_verdict(before, after, expects=None):
+def bench_verdict(before, after, expects=None, judge_before=False):
     """{outcome: pass|fail|inconclusive, reason: sentence, figures: {case: {...}}} of the result `after`.
 
     before   the baseline, a result as well (roles/bench/files/bench.schema.json, `result`), or None
     after    the result to judge
     expects  the profile's: {decode_tok_s: {value, source}, prefill_tok_s: ..., acceptance: ...}, or None
+    judge_before  whether a run of `before` that says nothing makes its case inconclusive. A baseline was judged when it
+                  was stored; a comparison measures both sides
 
     figures: per case `unit`, `against` (baseline, expectation or nothing), `before`, `after`, `change` (relative, of
     the pairs), `tolerance`, `pairs`, `expected`, `source`, `outcome` and `reason`; None where there is nothing. A
@@ -51,7 +53,14 @@ def bench_verdict(before, after, expects=None):
     count only where there is no other.
     """
     figures = {
-        name: _case(name, ((before or {}).get("cases") or {}).get(name), case, expects or {}, after.get("lock_mhz"))
+        name: _case(
+            name,
+            ((before or {}).get("cases") or {}).get(name),
+            case,
+            expects or {},
+            after.get("lock_mhz"),
+            before.get("lock_mhz") if judge_before else False,
+        )
         for name, case in after["cases"].items()
         if "skipped" not in case
     }
@@ -120,7 +129,7 @@ def _clock_problems(run, lock_mhz):
     return problems
 
 
-def _case(name, before, after, expects, lock_mhz):
+def _case(name, before, after, expects, lock_mhz, lock_before):
     recipe, expected = after["recipe"], expects.get(after["expects"]) or {}
     earlier = {}
     remark = "no baseline"
@@ -145,6 +154,10 @@ def _case(name, before, after, expects, lock_mhz):
         return {**figure, "outcome": outcome, "reason": reason}
 
     problems = list(dict.fromkeys(text for run in after["runs"] for text in run_problems(run, recipe, lock_mhz)))
+    # False is: not to be judged; None is a lock, or rather none
+    if lock_before is not False and before is not None and "skipped" not in before:
+        found = [text for run in before["runs"] for text in run_problems(run, before["recipe"], lock_before)]
+        problems += [f"before the change, {text}" for text in dict.fromkeys(found)]
     if problems:
         return said("inconclusive", "; ".join(problems))
     floor = OF_ACCEPTANCE * float((expects.get("acceptance") or {}).get("value") or 0)

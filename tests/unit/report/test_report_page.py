@@ -35,7 +35,7 @@ def test_a_box_has_comparisons_changes_history_search_and_stress(fixed):
     assert box[0] == "Profiles side by side"
     # three configurations one after the other
     assert box.count("Before and after") == 2
-    assert box[-3:] == ["History", "Highest stable clock", "Stress run"]
+    assert box[-4:] == ["History", "Candidate against current", "Highest stable clock", "Stress run"]
     assert "Against the baseline" in titles(article(tree, "box1", "qwen3.8-27b-int4"))
 
 
@@ -109,6 +109,33 @@ def test_a_change_names_the_options_that_differ(fixed):
     assert "+ --kv-cache-dtype=fp8" in newest.text and "− --kv-cache-dtype=auto" in newest.text  # noqa: RUF001
     assert "Clock lock: 3105 MHz → 2100 MHz." in first.text
     assert "--max-num-seqs" not in newest.text
+
+
+def test_a_comparison_tells_both_sides_the_verdict_and_what_the_candidate_changes(fixed):
+    _, tree, documents = fixed
+    compared = documents["2026-11-30/compare-box1-082110.json"]
+    figure = article(tree, "box1", "Comparisons").tagged("figure")[0]
+    assert compared["verdict"]["reason"] in figure.text
+    assert "image: vllm/vllm-openai:v0.30.0 → vllm/vllm-openai:v0.33.0." in figure.text
+    for side in ("current", "candidate"):
+        value = compared[side]["result"]["cases"]["decode_chat"]["value"]
+        assert f"{side} {value:.1f} tok/s" in figure.tagged("svg")[0].text
+    assert "decode chat, change" in figure.text and "+12.2 %" in figure.text
+
+
+def test_a_comparison_alone_is_a_page_and_stands_in_no_history(texts, drawn):
+    path = "2026-11-30/compare-box1-082110.json"
+    _, tree = drawn({path: texts[path]})
+    assert titles(tree) == ["Candidate against current"]
+    assert "no measurement yet" in tree.text
+    _, tree = drawn({path: texts[path], LATEST: texts[LATEST]})
+    assert "History" not in titles(tree) and "Before and after" not in titles(tree)
+    # sides that share no case are a verdict without bars
+    document = json.loads(texts[path])
+    document["current"]["result"]["cases"].pop("prefill_8k")
+    document["candidate"]["result"]["cases"].pop("decode_chat")
+    _, tree = drawn({path: json.dumps(document)})
+    assert tree.tagged("svg") == []
 
 
 def test_the_search_tells_what_it_proposes_and_each_step(fixed):

@@ -87,19 +87,35 @@ class Run(NamedTuple):
     at: Node
 
 
+class Comparison(NamedTuple):
+    """A candidate beside what the box served (roles/bench/files/compare.schema.json)."""
+
+    root: Node
+    box: str
+    simulated: bool
+    at: Node
+    current: Measurement
+    candidate: Measurement
+
+
 class Documents(NamedTuple):
     """Everything that was read, each list in the order of time; `unknown`: (file, why) of what was not understood."""
 
     files: list
     measurements: list
+    comparisons: list
     searches: list
     stresses: list
     unknown: list
 
+    @property
+    def everything(self):
+        return [*self.measurements, *self.comparisons, *self.searches, *self.stresses]
+
 
 def parse(texts):
     """Documents of {path below the folder: text}."""
-    found = Documents([], [], [], [], [])
+    found = Documents([], [], [], [], [], [])
     for file, text in sorted(texts.items()):
         try:
             root = Node(json.loads(text), file)
@@ -107,7 +123,7 @@ def parse(texts):
             found.files.append(root)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             found.unknown.append((file, f"{type(error).__name__}: {error}"))
-    for one in (found.measurements, found.searches, found.stresses):
+    for one in (found.measurements, found.comparisons, found.searches, found.stresses):
         one.sort(key=lambda document: (document.at.value, document.box))
     return found
 
@@ -118,7 +134,14 @@ def _sort_in(root, found):
     kind = root.value.get("kind", "bench" if "engines" in root.value else None)
     if kind == "bench":
         # all of them, or none of the file
-        found.measurements.extend([_measurement(entry) for _, entry in root.get("engines").items()])
+        found.measurements.extend(
+            [_measurement(entry, entry.get("verdict")) for _, entry in root.get("engines").items()]
+        )
+    elif kind == "compare":
+        # neither is a measurement of the box as it serves: they stand in no history
+        current, candidate = (_measurement(root.get(side), root.get("verdict")) for side in ("current", "candidate"))
+        simulated = current.simulated or candidate.simulated
+        found.comparisons.append(Comparison(root, candidate.box, simulated, _there(root, "at"), current, candidate))
     elif kind == "find_clock":
         found.searches.append(
             Run(
@@ -132,7 +155,7 @@ def _sort_in(root, found):
         simulated = bool(root.value["result"]["simulated"])
         found.stresses.append(Run(root, _name(root.value["box"]), simulated, _there(root, "result", "started")))
     else:
-        raise ValueError("neither a measurement nor a clock search nor a stress run")
+        raise ValueError("neither a measurement nor a comparison nor a clock search nor a stress run")
 
 
 def _name(box):
@@ -146,8 +169,8 @@ def _there(node, *keys):
     return found
 
 
-def _measurement(entry):
-    result, verdict = entry.get("result"), entry.get("verdict")
+def _measurement(entry, verdict):
+    result = entry.get("result")
     cases, skipped = [], []
     for name, case in result.get("cases").items():
         if "skipped" in case.value:

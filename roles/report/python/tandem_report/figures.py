@@ -155,13 +155,13 @@ def profiles(name, measurements):
     return figure
 
 
-def change(name, before, after):
+def change(name, before, after, title="Before and after", sides=("before", "after")):
     """Before and after of a change of configuration, of the cases that both measured; None where there are none."""
     earlier = {case.name.value: case for case in before.cases}
     pairs = [(earlier[case.name.value], case) for case in after.cases if case.name.value in earlier]
     if not pairs:
         return None
-    figure = Figure(name, "Before and after", before.simulated or after.simulated, head=["case", "before", "after"])
+    figure = Figure(name, title, before.simulated or after.simulated, head=["case", *sides])
     labels, points = [], ([], [])
     for pair in pairs:
         labels.append(pair[1].name.key)
@@ -173,11 +173,38 @@ def change(name, before, after):
             figure.rows.append(
                 [Markup("{}, accepted").format(key(pair[1].name)), *(data(case.acceptance, "percent") for case in pair)]
             )
-    _draw_bars(figure, labels, [Series("before", "before", points[0]), Series("after", "measured", points[1])])
+    looks = ("before", "measured")
+    _draw_bars(figure, labels, [Series(*one) for one in zip(sides, looks, points, strict=True)])
     figure.notes = [
         Markup("From {} ({}) to {} ({}).").format(_profile(before), time(before.at), _profile(after), time(after.at))
     ]
     figure.notes += _differences(before, after)
+    return figure
+
+
+def comparison(name, document):
+    """A candidate beside what the box served: before and after, the verdict, and each case's change."""
+    current, candidate, verdict = document.current, document.candidate, document.root.get("verdict")
+    title, sides = "Candidate against current", ("current", "candidate")
+    figure = change(name, current, candidate, title, sides)
+    # nothing that both measured: the verdict says why
+    figure = figure or Figure(name, title, document.simulated, head=["case", *sides])
+    for case in candidate.cases:
+        told = case.verdict
+        if told and told.get("change"):
+            figure.rows.append(
+                [
+                    Markup("{}, change").format(key(case.name)),
+                    data(told.get("change"), "change"),
+                    said(told.get("outcome")),
+                ]
+            )
+    if document.root.get("rounds"):
+        figure.notes.append(Markup("Measured in turns, rounds: {}.").format(data(document.root.get("rounds"), "plain")))
+    outcome = Markup('<span class="outcome {}">{}</span>').format(
+        verdict.value["outcome"], said(verdict.get("outcome"))
+    )
+    figure.notes.insert(0, Markup("{} {}").format(outcome, said(verdict.get("reason"))))
     return figure
 
 

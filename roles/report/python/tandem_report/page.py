@@ -33,7 +33,7 @@ def page(texts):
     Raises ValueError with a sentence where no file has anything to show.
     """
     documents = parse(texts)
-    everything = [*documents.measurements, *documents.searches, *documents.stresses]
+    everything = documents.everything
     if not everything:
         read = "; ".join(f"{file}: {why}" for file, why in documents.unknown) or "there is no JSON file"
         raise ValueError(
@@ -55,7 +55,7 @@ def page(texts):
 
 
 def _view(documents):
-    everything = [*documents.measurements, *documents.searches, *documents.stresses]
+    everything = documents.everything
     simulated = [one.simulated for one in everything]
     names = sorted({one.box for one in everything})
     return {
@@ -72,16 +72,20 @@ def _box(anchor, name, documents):
     mine = [one for one in documents.measurements if one.box == name]
     engines = sorted({one.engine for one in mine})
     found = [one for one in documents.searches if one.box == name]
+    compared = [one for one in documents.comparisons if one.box == name]
     stressed = [one for one in documents.stresses if one.box == name]
     return {
         "anchor": anchor,
-        "name": _box_name((mine or found or stressed)[0]),
-        "simulated": any(one.simulated for one in [*mine, *found, *stressed]),
+        "name": _box_name((mine or compared or found or stressed)[0]),
+        "simulated": any(one.simulated for one in [*mine, *compared, *found, *stressed]),
         "engines": [
             _engine(f"{anchor}-{index}", engine, [one for one in mine if one.engine == engine])
             for index, engine in enumerate(engines)
         ],
         "several": len(engines) > 1,
+        "comparisons": [
+            figures.comparison(f"{anchor}-compare-{index}", one) for index, one in enumerate(reversed(compared))
+        ],
         "searches": [searches.search(f"{anchor}-search-{index}", one) for index, one in enumerate(reversed(found))],
         "stresses": [searches.stress(f"{anchor}-stress-{index}", one) for index, one in enumerate(reversed(stressed))],
     }
