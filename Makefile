@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup controller profiles build sim sim-chat sim-down test lint unit molecule bench lock
+.PHONY: help setup controller profiles build sim sim-chat sim-down replay test lint unit molecule bench lock
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -24,6 +24,9 @@ sim-chat: ## ask the simulated boxes again
 
 sim-down: ## remove the simulated lab
 	@sim/lab.sh down
+
+replay: setup ## the field report replayed on a simulated box, some ten minutes; says nothing about hardware
+	@$(BIN)/python sim/replay.py
 
 test: lint unit molecule ## everything that a change must pass
 
