@@ -19,6 +19,7 @@ def bench_result(outputs, recipes, box, endpoint, at):
     at        when, ISO 8601
     """
     about = next(iter(outputs.values()))["about"]
+    clocks = about["clocks"] or {}
     cases = {}
     for name, output in outputs.items():
         if "skipped" in output:
@@ -42,7 +43,8 @@ def bench_result(outputs, recipes, box, endpoint, at):
         "at": at,
         "seconds": round(sum(run["seconds"] for case in cases.values() for run in case.get("runs", [])), 1),
         "simulated": about["simulated"],
-        "lock_mhz": (about["clocks"] or {}).get("max_mhz"),
+        # unlocked cards keep the clock that they would be locked to in their settings
+        "lock_mhz": clocks.get("max_mhz") if clocks.get("state", "locked") == "locked" else None,
         "about": about,
         "cases": cases,
     }

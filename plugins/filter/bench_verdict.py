@@ -59,7 +59,7 @@ def bench_verdict(before, after, expects=None, judge_before=False):
             case,
             expects or {},
             after.get("lock_mhz"),
-            before.get("lock_mhz") if judge_before else False,
+            (before or {}).get("lock_mhz") if judge_before else False,
         )
         for name, case in after["cases"].items()
         if "skipped" not in case

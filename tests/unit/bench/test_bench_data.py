@@ -67,6 +67,20 @@ def test_a_result_is_the_median_of_its_runs():
     valid(result, bench_verdict(None, result))
 
 
+@pytest.mark.parametrize(
+    ("clocks", "lock"),
+    [
+        ({"state": "locked", "max_mhz": 2100}, 2100),
+        # the settings of unlocked cards still say where they would be locked
+        ({"state": "unlocked", "max_mhz": 2100}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_unlocked_cards_have_no_lock(clocks, lock):
+    assert made(60, clocks=clocks)["lock_mhz"] == lock
+
+
 def test_a_profile_that_is_not_what_runs_is_not_told():
     assert made(60.0, hash="def")["profile"] is None
 
