@@ -160,8 +160,8 @@ def check_only(params):
         hashed = store.hashed
     if problems:
         raise ModelError(
-            f"{path} is no whole model: {'; '.join(problems)}. Put the files there again, or have them fetched: "
-            "model_store_source"
+            f"{path} (vllm_model) is no whole model: {'; '.join(problems)}. Put the files there, for example with "
+            f"hf download REPOSITORY --local-dir {path}; correct vllm_model; or have them fetched (model_store_source)"
         )
     note = f", {hashed} files have the hash that their source gave" if params["verify"] == "full" else ""
     if params["verify"] == "full" and not hashed:
