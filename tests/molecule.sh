@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH
-lanes=("host default clocks" "roll engine power")
+lanes=("host default clocks power" "roll engine")
 
 # lane LAB NETWORK SCENARIO...
 lane() {
