@@ -169,6 +169,8 @@ class Load:
                 "max_tokens": self.args.max_tokens,
                 "stream": True,
             }
+            if self.args.ignore_eos:
+                body["ignore_eos"] = True
             result = {}
             try:
                 await asyncio.wait_for(
@@ -221,6 +223,7 @@ def main(argv=None):
     parser.add_argument("--requests", type=int, help="how many in all; without it until --stop-file appears")
     parser.add_argument("--stop-file", type=pathlib.Path, help="clients finish what they have begun when it exists")
     parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--ignore-eos", action="store_true", help="have all of --max-tokens, which vLLM grants")
     parser.add_argument("--prompt-words", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two requests of a client")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one request")
