@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup controller profiles build sim sim-chat sim-down replay test lint unit molecule bench lock
+.PHONY: help setup controller profiles build sim sim-chat sim-down replay test test-long lint unit molecule bench lock
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,6 +41,9 @@ unit: build ## pytest; some of it asks the engine's image
 
 molecule: setup ## the scenarios, each on its own simulated boxes
 	@tests/molecule.sh
+
+test-long: setup ## scenarios that CI has no time for: runs cut short, the clock search; half an hour more
+	@tests/molecule.sh faults power
 
 bench: setup ## how long module gpu_clocks takes beside a bare nvmlInit
 	@$(BIN)/python tests/bench/gpu_clocks_time.py
