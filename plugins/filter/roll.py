@@ -44,6 +44,15 @@ def lock_takes(others, states, take=False):
     }
 
 
+def roll_interrupts_nobody(groups, hostvars):
+    """Whether a box can leave service without a client noticing: there are gateways, and each has another box to ask.
+
+    `gateway_min_up` is the gateways' own, as role gateway's drain reads it, and 1 where they do not say.
+    """
+    least = [int(hostvars[gateway].get("gateway_min_up", 1)) for gateway in groups.get("gateways", [])]
+    return bool(least) and len(groups["gpu_boxes"]) > max(least)
+
+
 def roll_serial_of(groups):
     """Ansible's `serial` out of the names of `groups` in which the plan has left it, or None."""
     names = sorted(name for name in groups if name.startswith("tandem_serial_"))
@@ -101,6 +110,7 @@ class FilterModule:
             "lock_others": lock_others,
             "lock_refusal": lock_refusal,
             "lock_takes": lock_takes,
+            "roll_interrupts_nobody": roll_interrupts_nobody,
             "roll_serial_of": roll_serial_of,
             "roll_start_time": roll_start_time,
             "roll_states": roll_states,

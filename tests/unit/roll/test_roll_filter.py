@@ -1,7 +1,15 @@
 """Decisions of a roll: locks, batches, and the states that are told at its end."""
 
 import pytest
-from roll import lock_others, lock_refusal, lock_takes, roll_serial_of, roll_start_time, roll_states
+from roll import (
+    lock_others,
+    lock_refusal,
+    lock_takes,
+    roll_interrupts_nobody,
+    roll_serial_of,
+    roll_start_time,
+    roll_states,
+)
 
 ME = {"run": "a:boot:1:2", "who": "me@a", "since": "2026-11-30T12:00:00"}
 YOU = {"run": "b:boot:3:4", "who": "you@b", "pid": 3, "since": "2026-11-30T11:00:00"}
@@ -84,3 +92,22 @@ def test_how_long_an_engine_took():
     line = '{"ready_s": 241.2, "warm_s": 8.9, "at": 1}'
     assert roll_start_time([line]) == "the start of the engine took 250 s (9 s of it to warm up)"
     assert roll_start_time([]) == "no engine has started in this boot"
+
+
+@pytest.mark.parametrize(
+    ("boxes", "gateways", "nobody"),
+    [
+        (["box1", "box2"], {}, False),
+        (["box1"], {"gw1": {}}, False),
+        (["box1", "box2"], {"gw1": {}}, True),
+        (["box1"], {"gw1": {"gateway_min_up": "0"}}, True),
+        (["box1", "box2"], {"gw1": {"gateway_min_up": 2}}, False),
+        (["box1", "box2"], {"gw1": {}, "gw2": {"gateway_min_up": 2}}, False),
+    ],
+)
+def test_a_box_may_leave_only_where_each_gateway_has_another(boxes, gateways, nobody):
+    assert roll_interrupts_nobody({"gpu_boxes": boxes, "gateways": list(gateways)}, gateways) is nobody
+
+
+def test_a_lab_without_the_group_of_gateways():
+    assert roll_interrupts_nobody({"gpu_boxes": ["box1", "box2"]}, {}) is False
