@@ -36,11 +36,12 @@ class Engine:
         for name, value in other.items():
             assert hasattr(Engine, name), name
             setattr(self, name, value)
-        self.drafts = [0, 0]
+        self.drafts, self.lock = [0, 0], threading.Lock()
         self.prompts, self.keys, self.bodies = [], set(), []
 
     def chat(self, body):
-        self.drafts = [self.drafts[0] + self.drafted, self.drafts[1] + self.accepted]
+        with self.lock:
+            self.drafts = [self.drafts[0] + self.drafted, self.drafts[1] + self.accepted]
         return self.content
 
     def completion(self, prompt):
@@ -69,6 +70,19 @@ class CorruptEngine(Engine):
     def completion(self, prompt):
         long_ones = sum(len(other) > 20000 for other in self.prompts)
         return super().completion(prompt) + "!" * long_ones
+
+
+class PatientEngine(Engine):
+    """Answers its first chat only when a second one has arrived."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = threading.Barrier(2, timeout=10)
+
+    def chat(self, body):
+        if "chat_template_kwargs" not in body:
+            self.both.wait()
+        return super().chat(body)
 
 
 @pytest.fixture
@@ -166,6 +180,10 @@ def test_a_healthy_engine_passes_every_check(canary):
     assert list(checks) == ["kv_cache", "text", "reasoning", "acceptance", "tools", "integrity"]
     assert "320 of 400 drafted tokens were accepted (0.80)" in checks["acceptance"][1]
     assert engine.keys == {f"Bearer {KEY}"}
+
+
+def test_questions_are_asked_at_once_as_the_box_is_out_of_service_meanwhile(canary):
+    assert canary(PatientEngine(), *WANTED)[0] == 0
 
 
 def test_what_is_not_wanted_is_skipped_with_a_reason(canary):
