@@ -140,6 +140,46 @@ def vllm_in_the_way(needs, left):
     return sentences
 
 
+def vllm_clients_notice(needs, left, removes):
+    """Sentences about what clients of a gateway would notice although one box changes after another.
+
+    The gateway knows one key, and each engine's port, for all of a run; an engine that it does not know any more it
+    does not drain. needs, left, removes: as in vllm_engine_remarks; with need, other_key, port, models, and the running
+    container's labels. A container without the label in question is from before it was written, and tells nothing.
+    """
+    sentences = []
+    for each in needs:
+        if each["need"] != "restart":
+            continue
+        if each["other_key"]:
+            sentences.append(
+                f"{each['unit']} serves with another key than vllm_api_key; the gateway sends one key to all engines, "
+                "so its clients would be refused until every box has the new one (clients' own keys are "
+                "gateway_api_keys, and change without that)"
+            )
+        port = each["labels"].get("tandem.port", str(each["port"]))
+        if port != str(each["port"]):
+            sentences.append(
+                f"{each['unit']} serves on port {port}, vllm_port is {each['port']}; the gateway would look for every "
+                "engine at its new port at once"
+            )
+        models = each["labels"].get("tandem.models", ",".join(each["models"])).split(",")
+        if not set(models) & set(each["models"]):
+            sentences.append(
+                f"{each['unit']} serves the model as {' and '.join(models)}, wanted is {' and '.join(each['models'])}; "
+                "while some boxes have the old name and some the new one, requests for either would find boxes that do "
+                "not know it (served-model-name takes a list: roll both names first, the new one alone later)"
+            )
+    if removes:
+        sentences += [
+            f"{name}.service serves and is to be removed; the gateway, which does not know it any more, cannot wait "
+            "for the requests that it still works on"
+            for name, container in left.items()
+            if (container or {}).get("active")
+        ]
+    return sentences
+
+
 def vllm_canary_failures(text):
     """What failed of what vllm-canary printed, as one line; `text` itself where it printed no JSON."""
     try:
@@ -189,6 +229,7 @@ class FilterModule:
             "vllm_greatest_need": vllm_greatest_need,
             "vllm_engine_remarks": vllm_engine_remarks,
             "vllm_in_the_way": vllm_in_the_way,
+            "vllm_clients_notice": vllm_clients_notice,
             "vllm_canary_failures": vllm_canary_failures,
             "vllm_canary_line": vllm_canary_line,
             "vllm_canary_words": vllm_canary_words,

@@ -7,6 +7,7 @@ from vllm_engines import (  # plugins/filter/vllm_engines.py
     vllm_canary_failures,
     vllm_canary_line,
     vllm_canary_words,
+    vllm_clients_notice,
     vllm_engine_box,
     vllm_engine_remarks,
     vllm_engines_findings,
@@ -135,6 +136,36 @@ def test_nothing_stands_in_the_way_of_an_engine_that_stays_or_when_it_does_not_r
     left = {"vllm-old": {"running": True, "labels": {}, "active": True}}
     assert vllm_in_the_way([need(need="nothing")], left) == []
     assert vllm_in_the_way([need()], {"vllm-old": {**left["vllm-old"], "running": False}, "vllm-x": None}) == []
+
+
+LABELS = {"tandem.port": "8000", "tandem.models": "old,older"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, None),
+        ({"labels": {}, "port": 8001, "models": ["new"]}, None),
+        ({"need": "nothing", "other_key": True}, None),
+        ({"need": "start", "port": 8001}, None),
+        ({"models": ["new", "older"]}, None),
+        ({"other_key": True}, "serves with another key than vllm_api_key"),
+        ({"port": 8001}, "serves on port 8000, vllm_port is 8001"),
+        ({"models": ["new"]}, "serves the model as old and older, wanted is new"),
+    ],
+)
+def test_what_clients_of_a_gateway_would_notice(more, words):
+    sentences = vllm_clients_notice(
+        [need(**{"other_key": False, "models": ["old"], "labels": LABELS, **more})], {}, True
+    )
+    assert [words in sentence for sentence in sentences] == ([True] if words else [])
+
+
+def test_an_engine_that_is_removed_is_not_drained():
+    left = {"vllm-old": {"running": True, "labels": {}, "active": True}, "vllm-x": None}
+    (sentence,) = vllm_clients_notice([], left, True)
+    assert sentence.startswith("vllm-old.service serves and is to be removed")
+    assert vllm_clients_notice([], left, False) == []
 
 
 def test_what_the_canary_says():

@@ -1,0 +1,82 @@
+"""Settings of role vllm that no rule judges, and where the engine is then asked: through the role's own preflight."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PLAY = [
+    {
+        "hosts": "all",
+        "connection": "local",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.import_role": {"name": "vllm", "tasks_from": "preflight"}},
+            {"ansible.builtin.debug": {"msg": "asked at {{ __vllm_endpoints[0].url }}"}},
+        ],
+    }
+]
+
+
+@pytest.fixture
+def preflight(tmp_path):
+    """Returns (exit code, what was printed, with single blanks)."""
+    (tmp_path / "play.yml").write_text(json.dumps(PLAY))
+
+    def run(**settings):
+        settings = {"vllm_api_key": "a-key-of-these-tests-0123", **settings}
+        done = subprocess.run(
+            ["ansible-playbook", "-i", "box1,", str(tmp_path / "play.yml"), "-e", json.dumps(settings)],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROOT / "roles")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("10.0.0.7", "http://10.0.0.7:8000"),
+        ("::", "http://127.0.0.1:8000"),
+        ("::1", "http://[::1]:8000"),
+    ],
+)
+def test_where_an_engine_is_asked(preflight, listen, url):
+    code, said = preflight(vllm_listen=listen)
+    assert (code, f"asked at {url}" in said) == (0, True), said
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"vllm_listen": "box1.lan"}, "vllm_listen is box1.lan; it must be an address of the box"),
+        ({"vllm_shm_size": "8 GiB"}, "vllm_shm_size is 8 GiB; it must be a number with b, k, m or g"),
+        ({"vllm_shm_size": "0"}, "vllm_shm_size is 0; it must be"),
+    ],
+)
+def test_what_docker_or_vllm_would_refuse_after_the_drain(preflight, settings, words):
+    code, said = preflight(**settings)
+    assert code != 0
+    assert words in said
+
+
+def test_why_knows_the_tasks_that_start_an_engine():
+    names = {
+        task["name"]
+        for file in ("engine", "back")
+        for entry in yaml.safe_load((ROOT / f"roles/vllm/tasks/{file}.yml").read_text())
+        for task in entry.get("block", [entry])
+    }
+    known = re.search(r"ansible_failed_task.name in (\[.*?\])", (ROOT / "roles/vllm/tasks/why.yml").read_text())[1]
+    assert set(yaml.safe_load(known)) <= names
