@@ -11,7 +11,6 @@ command -v "$base" >/dev/null || die "no $base on this machine; install Python 3
 "$base" -c 'import venv, ensurepip' 2>/dev/null \
   || die "$base cannot make virtual environments; install them: apt-get install python3-venv"
 
-# Extras: `test` brings molecule, the linters and what the simulation needs; it is the default, as in the lock file.
 key=$(hash_of "$ROOT/requirements.lock" "$("$base" -V)")
 if [ "$(cat "$VENV/.tandem-key" 2>/dev/null)" != "$key" ]; then
   say "python packages of requirements.lock into .venv"

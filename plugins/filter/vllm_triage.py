@@ -335,4 +335,4 @@ class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"vllm_triage": vllm_triage, "vllm_triage_text": vllm_triage_text}
+        return {"vllm_triage_text": vllm_triage_text}

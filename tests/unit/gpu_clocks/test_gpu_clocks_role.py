@@ -35,23 +35,6 @@ def wish(**changes):
 # --- variables -------------------------------------------------------------------------------------------------------
 
 
-def test_defaults_and_argument_specs_agree():
-    assert set(DEFAULTS) == set(SPEC)
-    for name, value in DEFAULTS.items():
-        assert SPEC[name].get("default") == value, name
-
-
-def test_every_variable_is_in_the_readme_and_used():
-    readme = (ROLE / "README.md").read_text()
-    used = "".join(path.read_text() for path in ROLE.rglob("*") if path.suffix in (".yml", ".j2"))
-    used = used.replace((ROLE / "meta/argument_specs.yml").read_text(), "").replace(
-        (ROLE / "defaults/main.yml").read_text(), ""
-    )
-    for name in DEFAULTS:
-        assert f"`{name}`" in readme, name
-        assert re.search(rf"\b{name}\b", used), name
-
-
 def test_the_module_gets_every_setting():
     task = yaml.safe_load((ROLE / "tasks/configure.yml").read_text())[0]["gpu_clocks"]
     module = yaml.safe_load((ROOT / "library/gpu_clocks.py").read_text().split('r"""')[1].split('"""')[0])
