@@ -26,7 +26,7 @@ OPTIONS = (
     "--virtual-time-budget=5000",
 )
 # The page in a frame as wide as a phone or a desk, and what a script beside it sees there: what it asked for (even
-# where its policy stopped it), what is wider than the frame, words that leave their picture or cover each other.
+# where its policy stopped it), what is wider than the frame, words that leave their picture or meet others or a point.
 FRAME = """
 <body style="margin:0"><iframe id="page" src="index.html" style="width:%dpx;height:3000px;border:0"></iframe>
 <pre id="found"></pre>
@@ -41,6 +41,7 @@ document.getElementById("page").onload = () => {
   for (const picture of page.querySelectorAll("figure svg")) {
     const edge = picture.getBoundingClientRect();
     const words = [...picture.querySelectorAll("text")].map(word => [word.textContent, word.getBoundingClientRect()]);
+    const points = [...picture.querySelectorAll("circle")].map(point => point.getBoundingClientRect());
     const leaves = box => box.left < edge.left - 1 || box.right > edge.right + 1 || box.top < edge.top - 1
       || box.bottom > edge.bottom + 1;
     const covers = (one, other) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1
@@ -52,6 +53,7 @@ document.getElementById("page").onload = () => {
       marks: [...picture.querySelectorAll(".rect, circle, .line")]
         .filter(mark => mark.getBoundingClientRect().width > 0).length,
       outside: words.filter(([, box]) => leaves(box)).map(([text]) => text),
+      hidden: words.filter(([, box]) => points.some(point => covers(box, point))).map(([text]) => text),
       covered: words.flatMap(([text, box], index) =>
         words.slice(index + 1).filter(([, other]) => covers(box, other)).map(([other]) => [text, other])),
     });
@@ -121,6 +123,7 @@ def test_it_asks_for_nothing_and_nothing_is_cut_off_on_a_phone_or_a_desk(framed,
         assert picture["words"] and picture["marks"], picture
         assert picture["outside"] == [], picture
         assert picture["covered"] == [], picture
+        assert picture["hidden"] == [], picture
 
 
 def test_a_page_that_asks_is_caught_and_its_policy_stops_it(framed, made):

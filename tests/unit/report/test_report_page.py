@@ -111,6 +111,65 @@ def test_a_change_names_the_options_that_differ(fixed):
     assert "--max-num-seqs" not in newest.text
 
 
+def changed(text, at, lock_mhz=2100, power_limit_w=None, cases=None):
+    """The measurement of a file, later, with other settings of the cards; `cases`: only these."""
+    document = json.loads(text)
+    result = document["engines"]["main"]["result"]
+    result.update(at=at, lock_mhz=lock_mhz)
+    result["about"]["clocks"]["power_limit_w"] = power_limit_w
+    for case in set(result["cases"]) - set(cases or result["cases"]):
+        result["cases"].pop(case)
+        document["engines"]["main"]["verdict"]["figures"].pop(case)
+    return json.dumps(document)
+
+
+def test_a_change_of_the_cards_alone_is_a_change_too(texts, drawn):
+    first = texts["2026-11-28/bench-box1-091244.json"]
+    made = {
+        "a.json": changed(first, "2026-11-28T01:00:00Z", lock_mhz=None),
+        "b.json": changed(first, "2026-11-28T02:00:00Z", lock_mhz=2100),
+        "c.json": changed(first, "2026-11-28T03:00:00Z", lock_mhz=2100, power_limit_w="default"),
+        "d.json": changed(first, "2026-11-28T04:00:00Z", lock_mhz=2100, power_limit_w=150),
+    }
+    _, tree = drawn(made)
+    power, lock = article(tree, "box1", "Changes").tagged("figure")
+    assert "Clock lock: none → 2100 MHz." in lock.text and "Power limit" not in lock.text
+    assert "Power limit: none → 150 W." in power.text and "Clock lock" not in power.text
+
+
+def test_an_expectation_stands_only_beside_the_case_that_it_is_about(texts, drawn):
+    """The report's prefill is a peak of long prompts; one of 2K is not measured against it."""
+    first = texts["2026-11-28/bench-box1-091244.json"]
+    short = changed(first, "2026-11-30T09:00:00Z", cases=["decode_chat", "prefill_2k"])
+    _, tree = drawn({"a.json": short})
+    assert "of 5016" not in tree.text and "Expected: prefill" not in tree.text
+    assert "Prefill: of case prefill 2k, which no expectation of a profile is about." in tree.text
+    assert "of 67.6" in tree.text
+    _, tree = drawn({"a.json": changed(first, "2026-11-28T01:00:00Z")})
+    assert "of 5016" in tree.text and "no expectation" not in tree.text
+
+
+def test_figures_of_different_cases_are_no_history_and_not_side_by_side(texts, drawn):
+    first = texts["2026-11-28/bench-box1-091244.json"]
+    made = {
+        "a.json": first,
+        "b.json": changed(first, "2026-11-28T10:00:00Z"),
+        "c.json": changed(first, "2026-11-28T11:00:00Z", cases=["decode_chat", "prefill_2k"]),
+    }
+    _, tree = drawn(made)
+    history = article(tree, "box1", "Over").tagged("figure")[0]
+    assert [picture.content[0].text.partition(" over")[0] for picture in history.tagged("svg")] == [
+        "Decode, one stream",
+        "MTP acceptance",
+    ]
+    # in the table each is told apart
+    assert [row.tagged("td")[2].text.endswith("prefill 8k") for row in history.tagged("tbody")[0].tagged("tr")] == [
+        True,
+        True,
+        False,
+    ]
+
+
 def test_a_comparison_tells_both_sides_the_verdict_and_what_the_candidate_changes(fixed):
     _, tree, documents = fixed
     compared = documents["2026-11-30/compare-box1-082110.json"]
@@ -120,7 +179,10 @@ def test_a_comparison_tells_both_sides_the_verdict_and_what_the_candidate_change
     for side in ("current", "candidate"):
         value = compared[side]["result"]["cases"]["decode_chat"]["value"]
         assert f"{side} {value:.1f} tok/s" in figure.tagged("svg")[0].text
-    assert "decode chat, change" in figure.text and "+12.2 %" in figure.text
+    head, first = figure.tagged("tr")[:2]
+    assert [cell.text for cell in head.tagged("th")] == ["case", "current", "candidate", "change", "verdict"]
+    assert first.tagged("th")[0].text == "decode chat"
+    assert [cell.text for cell in first.tagged("td")][2:] == ["+12.2 %", "pass"]
 
 
 def test_a_comparison_alone_is_a_page_and_stands_in_no_history(texts, drawn):

@@ -172,13 +172,19 @@ def _drawn(chart, looks):
 
 
 def _placed(root):
-    """Texts of points above them, where pygal has them below and to the right; none beyond the picture's edges."""
+    """Texts of points above them, where pygal has them below and to the right; none beyond the picture's edges.
+
+    A point's text ends at it where there is room: curves rise, so what is to the right of a point is where it would be.
+    """
     for text in root.iter("text"):
         x = float(text.get("x", 0))
         if text.get("class") == "value":
             x -= TEXT
-            text.set("x", f"{x:.1f}")
             text.set("y", f"{float(text.get('y')) - 2 * TEXT - 2:.1f}")
+            ends = x > len(text.text or "") * 7
+            text.set("x", f"{x + TEXT / 3 if ends else x:.1f}")
+            text.set("text-anchor", "end" if ends else "start")
+            continue
         text.set("text-anchor", "start" if x < WIDTH * 0.2 else "end" if x > WIDTH * 0.75 else "middle")
     return root
 

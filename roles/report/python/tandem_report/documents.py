@@ -55,26 +55,47 @@ class Measurement(NamedTuple):
 
     @property
     def configuration(self):
-        return self.result.value["about"].get("hash") or tuple(self.result.value["about"]["arguments"])
+        """What a change is told of: the engine's configuration, and what its cards are set to, which no hash knows."""
+        result = self.result.value
+        return (
+            result["about"].get("hash") or tuple(result["about"]["arguments"]),
+            result["lock_mhz"],
+            self.power_limit and self.power_limit.value,
+        )
+
+    @property
+    def power_limit(self):
+        """Of each card, or None where nobody set one."""
+        limit = self.result.get("about", "clocks", "power_limit_w")
+        return limit if limit and limit.number() is not None else None
 
     def case(self, measure):
         """The case that the profile's expectation of `measure` is about, else the first of its kind."""
         if measure == ACCEPTANCE:
             return next((case for case in self.cases if case.acceptance), None)
         of_kind = [case for case in self.cases if case.figure == measure]
-        meant = [case for case in of_kind if self.result.value["cases"][case.name.value]["expects"] == measure]
+        meant = [case for case in of_kind if self.meant(case) == measure]
         return next(iter(meant + of_kind), None)
 
     def measured(self, measure):
         case = self.case(measure)
         return case and (case.acceptance if measure == ACCEPTANCE else case.value)
 
+    def meant(self, case):
+        """The measure of the profile's expectation that is about this case, or None."""
+        return self.result.value["cases"][case.name.value]["expects"]
+
     def expected(self, measure):
-        """(value, source), nodes, of the profile's expectation, or (None, None)."""
+        """(value, source), nodes, of the profile's expectation, or (None, None).
+
+        So too where what was measured is another case: the report's prefill peak says nothing about a prompt of 2K.
+        """
+        case = self.case(measure)
+        if measure != ACCEPTANCE and not (case and self.meant(case) == measure):
+            return None, None
         if self.expects:
             return self.expects.get(measure, "value"), self.expects.get(measure, "source")
-        case = None if measure == ACCEPTANCE else self.case(measure)
-        told = case and case.verdict
+        told = None if measure == ACCEPTANCE else case.verdict
         return (told.get("expected"), told.get("source")) if told else (None, None)
 
 

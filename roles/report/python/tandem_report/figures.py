@@ -52,10 +52,10 @@ def expectations(measurement, measures=tuple(MEASURES)):
 
 def key_measures(name, measurement):
     """The article's first figure: what counts, side by side, each on its own scale."""
-    figure = Figure(name, "Key measures", measurement.simulated, head=["", "measured", "before", "expected", "source"])
+    figure = Figure(name, "Key measures", measurement.simulated, head=["", "case", "measured", "before", "expected"])
     labels, measured, before, expected = [], [], [], []
     for measure, (title, kind, unit) in MEASURES.items():
-        value, (wanted, source) = measurement.measured(measure), measurement.expected(measure)
+        value, (wanted, _) = measurement.measured(measure), measurement.expected(measure)
         if not value:
             continue
         case = measurement.case(measure)
@@ -65,14 +65,17 @@ def key_measures(name, measurement):
         labels.append(title)
         for points, node in zip((measured, before, expected), nodes, strict=True):
             points.append(Point(node.number() / scale, _text(node, kind, unit)) if node else Point(None))
-        figure.rows.append([title, *(data(node, kind, unit) for node in nodes), said(source)])
+        figure.rows.append([title, key(case.name), *(data(node, kind, unit) for node in nodes)])
+        if measure not in (ACCEPTANCE, measurement.meant(case)):
+            told = Markup("{}: of case {}, which no expectation of a profile is about.")
+            figure.notes.append(told.format(title, key(case.name)))
     series = [
         Series("measured", "measured", measured),
         Series("before", "before", before),
         Series("expected", "expected", expected),
     ]
     _draw_bars(figure, labels, series)
-    figure.notes = expectations(measurement)
+    figure.notes = expectations(measurement) + figure.notes
     return figure
 
 
@@ -109,7 +112,8 @@ def throughput(name, measurement):
                     said(told.get("outcome")) if told else "",
                 ]
             )
-    figure.notes = [Markup("Skipped: {}, {}.").format(key(case), said(why)) for case, why in measurement.skipped]
+    figure.notes = expectations(measurement, [DECODE, PREFILL])
+    figure.notes += [Markup("Skipped: {}, {}.").format(key(case), said(why)) for case, why in measurement.skipped]
     return figure
 
 
@@ -140,7 +144,7 @@ def profiles(name, measurements):
     series = [Series(one.profile, f"profile-{index % 4}", []) for index, one in enumerate(measurements)]
     labels = []
     for measure, (title, kind, unit) in MEASURES.items():
-        values = [one.measured(measure) for one in measurements]
+        values = [one.measured(measure) if one in _alike(measurements, measure) else None for one in measurements]
         if not any(values):
             continue
         labels.append(title)
@@ -150,8 +154,7 @@ def profiles(name, measurements):
     _draw_bars(figure, labels, series)
     figure.legend = [(drawn.look, _profile(one)) for drawn, one in zip(series, measurements, strict=True)]
     for one in measurements:
-        cells = [data(one.measured(measure), kind, unit) for measure, (_, kind, unit) in MEASURES.items()]
-        figure.rows.append([_profile(one), *cells, time(one.at)])
+        figure.rows.append([_profile(one), *_cells(one, measurements), time(one.at)])
     return figure
 
 
@@ -189,16 +192,11 @@ def comparison(name, document):
     figure = change(name, current, candidate, title, sides)
     # nothing that both measured: the verdict says why
     figure = figure or Figure(name, title, document.simulated, head=["case", *sides])
-    for case in candidate.cases:
-        told = case.verdict
-        if told and told.get("change"):
-            figure.rows.append(
-                [
-                    Markup("{}, change").format(key(case.name)),
-                    data(told.get("change"), "change"),
-                    said(told.get("outcome")),
-                ]
-            )
+    figure.head += ["change", "verdict"]
+    told = {key(case.name): case.verdict for case in candidate.cases if case.verdict}
+    for row in figure.rows:
+        of_case = told.get(row[0])
+        row += [data(of_case.get("change"), "change"), said(of_case.get("outcome"))] if of_case else ["", ""]
     if document.root.get("rounds"):
         figure.notes.append(Markup("Measured in turns, rounds: {}.").format(data(document.root.get("rounds"), "plain")))
     outcome = Markup('<span class="outcome {}">{}</span>').format(
@@ -237,6 +235,7 @@ def against_baseline(name, measurement):
             ]
         )
     _draw_bars(figure, labels, [Series("before", "before", before), Series("after", "measured", after)])
+    figure.notes = [Markup("Of the runs with the same prompts only: a case's figure of all its runs can differ.")]
     return figure
 
 
@@ -245,7 +244,7 @@ def history(name, measurements):
     figure = Figure(name, "History", any(one.simulated for one in measurements))
     figure.head = ["measured at", "profile", *(title for title, _, _ in MEASURES.values()), "verdict"]
     for measure, (title, kind, unit) in MEASURES.items():
-        seen = [one for one in measurements if one.measured(measure)]
+        seen = _alike(measurements, measure)
         if len(seen) < 2:
             continue
         points = [_point(one.measured(measure), kind, unit, quiet=one not in (seen[0], seen[-1])) for one in seen]
@@ -260,8 +259,10 @@ def history(name, measurements):
     if not figure.charts:
         return None
     for one in measurements:
-        cells = [_of_expected(one, measure) for measure in MEASURES]
-        figure.rows.append([time(one.at), _profile(one), *cells, said(one.verdict.get("outcome"))])
+        row = [time(one.at), _profile(one), *_cells(one, measurements), said(one.verdict.get("outcome"))]
+        figure.rows.append(row)
+    if len(figure.legend) > 1:
+        figure.notes = expectations(measurements[-1])
     return figure
 
 
@@ -279,9 +280,13 @@ def _differences(before, after):
         nodes = before.result.get("about", name), after.result.get("about", name)
         if all(nodes) and nodes[0].value != nodes[1].value:
             told.append(Markup("{}: {} → {}.").format(nodes[0].key, said(nodes[0]), said(nodes[1])))
-    locks = before.result.get("lock_mhz"), after.result.get("lock_mhz")
-    if all(locks) and locks[0].value != locks[1].value:
-        told.append(Markup("Clock lock: {} → {}.").format(*(data(lock, "plain", "MHz") for lock in locks)))
+    for title, unit, nodes in (
+        ("Clock lock", "MHz", [one.result.get("lock_mhz") for one in (before, after)]),
+        ("Power limit", "W", [one.power_limit for one in (before, after)]),
+    ):
+        if len({node and node.value for node in nodes}) > 1:
+            values = [data(node, "plain", unit) if node else "none" for node in nodes]
+            told.append(Markup("{}: {} → {}.").format(title, *values))
     arguments = [one.result.get("about", "arguments") for one in (before, after)]
     for sign, here, there in (("−", *arguments), ("+", *reversed(arguments))):  # noqa: RUF001 -- minus
         told += [
@@ -290,11 +295,27 @@ def _differences(before, after):
     return told
 
 
-def _of_expected(measurement, measure):
-    _, kind, unit = MEASURES[measure]
-    wanted, _ = measurement.expected(measure)
-    told = data(measurement.measured(measure), kind, unit)
-    return Markup("{} <small>of {}</small>").format(told, data(wanted, kind)) if wanted else told
+def _alike(measurements, measure):
+    """Those that measured it with the same case as the newest of them: prompts of 2K and of 8K are no history."""
+    seen = [one for one in measurements if one.measured(measure)]
+    if measure == ACCEPTANCE or not seen:
+        return seen
+    newest = max(seen, key=lambda one: one.at.value)
+    return [one for one in seen if one.case(measure).name.value == newest.case(measure).name.value]
+
+
+def _cells(measurement, measurements):
+    """Each measure beside what is expected; with the case's name where the others' is another."""
+    cells = []
+    for measure, (_, kind, unit) in MEASURES.items():
+        node, (wanted, _) = measurement.measured(measure), measurement.expected(measure)
+        cell = data(node, kind, unit)
+        if wanted:
+            cell = Markup("{} <small>of {}</small>").format(cell, data(wanted, kind))
+        if node and measurement not in _alike(measurements, measure):
+            cell = Markup("{} <small>{}</small>").format(cell, key(measurement.case(measure).name))
+        cells.append(cell)
+    return cells
 
 
 def _profile(measurement):

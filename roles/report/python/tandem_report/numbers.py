@@ -8,6 +8,9 @@ from datetime import datetime
 
 from markupsafe import Markup
 
+# no line ends between a number and its unit
+SPACE = "\N{NO-BREAK SPACE}"
+
 
 class Node:
     """A place in a JSON file.
@@ -65,9 +68,9 @@ def shown(node, kind="rate"):
     if value is None:
         return "–"  # noqa: RUF001 -- a dash, as typography has it
     if kind == "percent":
-        return f"{value * 100:.1f} %"
+        return f"{value * 100:.1f}{SPACE}%"
     if kind == "change":
-        return f"{value * 100:+.1f} %"
+        return f"{value * 100:+.1f}{SPACE}%"
     if kind == "plain":
         return f"{value:.10g}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}"
@@ -79,7 +82,7 @@ def data(node, kind="rate", unit=""):
         return Markup("–")  # noqa: RUF001
     html = Markup('<data value="{}" data-from="{}">{}</data>')
     told = html.format(node.value, node.place, shown(node, kind))
-    return told + (Markup(" {}").format(unit) if unit else "")
+    return told + (Markup("{}{}").format(SPACE, unit) if unit else "")
 
 
 def said(node):
