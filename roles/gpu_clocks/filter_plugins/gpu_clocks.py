@@ -115,12 +115,25 @@ def gpu_clocks_seen_text(gpus, max_mhz):
     )
 
 
+def gpu_clocks_reasons(gpus):
+    """Sentences about what is not as wished; `gpus` as module gpu_clocks returns them."""
+    cards = {}
+    for gpu in gpus:
+        for change in gpu["changes"]:
+            cards.setdefault((change["setting"], change["before"], change["after"]), []).append(str(gpu["index"]))
+    return [
+        f"{setting} of GPU {' and '.join(indexes)} is {before}, wanted is {after}"
+        for (setting, before, after), indexes in cards.items()
+    ]
+
+
 class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
         return {
             "gpu_clocks_problems": gpu_clocks_problems,
+            "gpu_clocks_reasons": gpu_clocks_reasons,
             "gpu_clocks_power_budget": gpu_clocks_power_budget,
             "gpu_clocks_above_lock": gpu_clocks_above_lock,
             "gpu_clocks_seen_text": gpu_clocks_seen_text,

@@ -60,6 +60,16 @@ def test_defaults_have_no_problem():
     assert FILTERS["gpu_clocks_problems"](wish(), {"psu_watts": [None, 100, 10000]}) == []
 
 
+def test_what_the_plan_says_of_the_clocks():
+    change = {"setting": "gpu_lock", "before": "unlocked", "after": "0-2100 MHz"}
+    power = {"setting": "power_limit_w", "before": 450.0, "after": 350.0}
+    cards = [{"index": 0, "changes": [change]}, {"index": 1, "changes": [change, power]}, {"index": 2, "changes": []}]
+    assert FILTERS["gpu_clocks_reasons"](cards) == [
+        "gpu_lock of GPU 0 and 1 is unlocked, wanted is 0-2100 MHz",
+        "power_limit_w of GPU 1 is 450.0, wanted is 350.0",
+    ]
+
+
 # --- power budget ----------------------------------------------------------------------------------------------------
 
 
