@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 FORMAT = 1
@@ -10,15 +11,27 @@ FORMAT = 1
 KEPT = 8
 
 
-def bench_result(outputs, recipes, box, endpoint, at):
+def bench_outputs(results):
+    """The `outputs` of bench_result out of a task's results, one per case: what could not be measured is skipped."""
+    return {one["item"]: json.loads(one["stdout"]) if one["rc"] == 0 else _unmeasured(one) for one in results}
+
+
+def _unmeasured(one):
+    """With the program's sentence, and the last of the client's lines, which is what went wrong."""
+    lines = one["stderr"].strip().splitlines() or ["it said nothing"]
+    return {"skipped": "could not be measured: " + " ".join(dict.fromkeys([lines[0], lines[-1]]))}
+
+
+def bench_result(outputs, recipes, box, endpoint, at, tandem=None):
     """One result (roles/bench/files/bench.schema.json, `result`) of what bench-run printed.
 
-    outputs   {case: what bench-run printed for it}, not empty
+    outputs   {case: what bench-run printed for it, or {skipped: reason}}, of at least one there is an output
     recipes   {case: {recipe, expects}} of the role
     endpoint  the engine's entry of __vllm_endpoints
     at        when, ISO 8601
+    tandem    the commit of this project, or None
     """
-    about = next(iter(outputs.values()))["about"]
+    about = next(output["about"] for output in outputs.values() if "about" in output)
     clocks = about["clocks"] or {}
     cases = {}
     for name, output in outputs.items():
@@ -28,7 +41,8 @@ def bench_result(outputs, recipes, box, endpoint, at):
         runs = output["runs"]
         acceptance = [run["acceptance"] for run in runs if run["acceptance"] is not None]
         cases[name] = {
-            "recipe": recipes[name]["recipe"],
+            # as the same name may stand for other texts tomorrow
+            "recipe": {**recipes[name]["recipe"], "prompts_sha256": output["prompts_sha256"]},
             "expects": recipes[name]["expects"],
             "value": statistics.median(run["value"] for run in runs),
             "acceptance": statistics.median(acceptance) if acceptance else None,
@@ -45,6 +59,7 @@ def bench_result(outputs, recipes, box, endpoint, at):
         "simulated": about["simulated"],
         # unlocked cards keep the clock that they would be locked to in their settings
         "lock_mhz": clocks.get("max_mhz") if clocks.get("state", "locked") == "locked" else None,
+        "tandem": tandem,
         "about": about,
         "cases": cases,
     }
@@ -55,11 +70,14 @@ def bench_baseline(stored, result, replace=False):
 
     {format, engine, latest: hash, results: {hash: result}}: `latest` is the configuration that was measured last. Of a
     configuration that has a baseline already only new cases and new runs are added, so that a baseline does not sink
-    with each fall that was still allowed; `replace` puts the new measurement in place of the old one's cases.
+    with each fall that was still allowed; `replace` puts the new measurement in place of the old one's cases. With
+    another clock or power limit everything earlier of it is replaced: it is no measure any more.
     """
     results = dict((stored or {}).get("results") or {})
     name = result["about"]["hash"] or "unlabelled"
     earlier = results.pop(name, None)
+    if earlier and _clocks(earlier) != _clocks(result):
+        earlier = None
     cases = dict(earlier["cases"]) if earlier else {}
     for case, told in result["cases"].items():
         if "skipped" not in told:
@@ -68,6 +86,10 @@ def bench_baseline(stored, result, replace=False):
     results[name] = {**(result if replace or not earlier else earlier), "cases": cases}
     kept = dict(list(results.items())[-KEPT:])
     return {"format": FORMAT, "engine": result["engine"], "latest": name, "results": kept}
+
+
+def _clocks(result):
+    return result["lock_mhz"], (result["about"]["clocks"] or {}).get("power_limit_w")
 
 
 def _more_runs(old, new):
@@ -80,6 +102,27 @@ def _more_runs(old, new):
 def bench_before(stored):
     """The result of the configuration that was measured last, out of a baseline's file or None."""
     return ((stored or {}).get("results") or {}).get((stored or {}).get("latest"))
+
+
+def bench_not_as_wished(endpoints, containers):
+    """Names out of `containers` (of host_info) that do not serve the configuration that the inventory says."""
+    told = []
+    for endpoint in endpoints:
+        found = containers.get(endpoint["container"]) or {}
+        serves = (found.get("running") and found.get("active")) and found["labels"].get("tandem.config")
+        if serves != endpoint["hash"]:
+            told.append(endpoint["container"])
+    return told
+
+
+def bench_too_slow(engines):
+    """A sentence for each engine of a report (bench.schema.json, `engines`) whose verdict is fail."""
+    told = []
+    for name, said in engines.items():
+        if said["verdict"]["outcome"] == "fail":
+            marked = " (simulated figures)" if said["result"]["simulated"] else ""
+            told.append(f"{name} is too slow: {said['verdict']['reason']}{marked}")
+    return told
 
 
 def bench_lines(result, verdict):
@@ -124,8 +167,11 @@ class FilterModule:
 
     def filters(self):
         return {
+            "bench_outputs": bench_outputs,
             "bench_result": bench_result,
             "bench_baseline": bench_baseline,
             "bench_before": bench_before,
+            "bench_not_as_wished": bench_not_as_wished,
+            "bench_too_slow": bench_too_slow,
             "bench_lines": bench_lines,
         }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter bench_verdict: is an engine as fast as it was, or as it should be? Pure.
+"""Filters bench_verdict and bench_sound: is an engine as fast as it was, or as it should be; and which figures may be a
+baseline? Pure.
 
 Statistics. Each run of a case has its own seed, and so its own prompts; how fast a run is depends on them (speculative
 decoding gains more on some texts than on others). So runs are paired by seed: ratio = after / before of the same
@@ -9,11 +10,15 @@ s, so one ratio has s * sqrt(2), the median of three 0.67 of that: about 0.95 s.
 - From three pairs on: a fall of more than max(8 %, 4 s) fails. With s up to 2 % an unchanged engine fails in fewer than
   1 of 1,000 comparisons, and one that lost 20 % passes in fewer than 1 of 1,000 (tests/unit/bench simulates both).
 - Fewer pairs tell nothing about s: only a fall of more than 20 % fails. That is enough for "halved", the field report's
-  bf16 KV cache, and takes a third of the time.
+  bf16 KV cache, and takes a third of the time. An engine that lost just 20 % passes every second time; one that lost
+  30 % passes in fewer than 1 of 100 with s up to 3 %.
 - Where 4 s is more than 16 %, runs differ too much to tell anything but a greater fall: inconclusive.
 
 Without a baseline the profile's expectation is the measure, at 75 %: the report's own lock costs it 10 to 15 %, and its
-logs go from 58 to 86 tok/s around a mean of 67.6. With a baseline the expectation is only told.
+logs go from 58 to 86 tok/s around a mean of 67.6. A baseline that was measured with another clock or power limit is
+none. With a baseline, what falls below those 75 % is inconclusive however small the fall, so that speed does not sink
+from change to change. A baseline of the same profile that is below them itself decides alone: the gate stores no such
+baseline, so an owner did.
 """
 
 from __future__ import annotations
@@ -44,8 +49,8 @@ def bench_verdict(before, after, expects=None, judge_before=False):
     before   the baseline, a result as well (roles/bench/files/bench.schema.json, `result`), or None
     after    the result to judge
     expects  the profile's: {decode_tok_s: {value, source}, prefill_tok_s: ..., acceptance: ...}, or None
-    judge_before  whether a run of `before` that says nothing makes its case inconclusive. A baseline was judged when it
-                  was stored; a comparison measures both sides
+    judge_before  for a comparison, which measures both sides: a run of `before` that says nothing, or another clock,
+                  makes its case inconclusive; the expectation is only told. A baseline holds sound runs (bench_sound)
 
     figures: per case `unit`, `against` (baseline, expectation or nothing), `before`, `after`, `change` (relative, of
     the pairs), `tolerance`, `pairs`, `expected`, `source`, `outcome` and `reason`; None where there is nothing. A
@@ -53,14 +58,7 @@ def bench_verdict(before, after, expects=None, judge_before=False):
     count only where there is no other.
     """
     figures = {
-        name: _case(
-            name,
-            ((before or {}).get("cases") or {}).get(name),
-            case,
-            expects or {},
-            after.get("lock_mhz"),
-            (before or {}).get("lock_mhz") if judge_before else False,
-        )
+        name: _case(name, case, before, after, expects or {}, judge_before)
         for name, case in after["cases"].items()
         if "skipped" not in case
     }
@@ -72,9 +70,41 @@ def bench_verdict(before, after, expects=None, judge_before=False):
     return {"outcome": "inconclusive", "reason": "nothing was measured", "figures": {}}
 
 
-def run_problems(run, recipe, lock_mhz):
+def bench_sound(result):
+    """`result` with only those cases whose every run says something about the engine's speed: what may be a baseline.
+
+    The others are skipped, with the reason.
+    """
+    cases = {}
+    for name, case in result["cases"].items():
+        problems = [] if "skipped" in case else _problems(case, result)
+        cases[name] = {"skipped": "; ".join(problems)} if problems else case
+    return {**result, "cases": cases}
+
+
+def _problems(case, result):
+    """Sentences, each once, about the runs of a case of `result`."""
+    lock, cap = result.get("lock_mhz"), _power_limit(result)
+    return list(dict.fromkeys(text for run in case["runs"] for text in run_problems(run, case["recipe"], lock, cap)))
+
+
+def _power_limit(result):
+    """The power limit that somebody has chosen for the box, else None."""
+    limit = ((result.get("about") or {}).get("clocks") or {}).get("power_limit_w")
+    return None if limit == "default" else limit
+
+
+def _clocks(result):
+    """What a figure depends on and the configuration's hash does not know."""
+    lock, cap = result.get("lock_mhz"), _power_limit(result)
+    return ("unlocked cards" if lock is None else f"a lock of {lock} MHz") + (f" and {cap} W" if cap else "")
+
+
+def run_problems(run, recipe, lock_mhz, power_limit_w=None):
     """Why a run says nothing about the engine's speed, as sentences; empty where it does."""
     problems = []
+    if run["value"] <= 0:
+        problems.append("its figure is 0")
     if run["failed"] or run["completed"] < recipe["requests"]:
         problems.append(f"{run['completed']} of {recipe['requests']} requests succeeded, {run['failed']} failed")
     if run["aborted"]:
@@ -88,7 +118,7 @@ def run_problems(run, recipe, lock_mhz):
             f"tokens were not the measurement's, {run['most_in_flight']} requests were in flight at once where it had "
             f"{recipe['concurrency']}"
         )
-    return problems + _clock_problems(run, lock_mhz)
+    return problems + _clock_problems(run, lock_mhz, power_limit_w)
 
 
 def _output_problems(run, recipe):
@@ -109,7 +139,7 @@ def _prefill_problems(run, recipe):
     return problems
 
 
-def _clock_problems(run, lock_mhz):
+def _clock_problems(run, lock_mhz, power_limit_w):
     if run["nvml"]:
         return [f"the clocks could not be watched: {run['nvml']}"]
     problems = []
@@ -124,25 +154,52 @@ def _clock_problems(run, lock_mhz):
             continue
         if gpu["sm_mhz"]["max"] > lock_mhz + CLOCK_STEP_MHZ:
             problems.append(f"{name} ran at {gpu['sm_mhz']['max']:g} MHz, above its lock of {lock_mhz} MHz")
-        elif gpu["utilization"]["median"] >= 50 and gpu["sm_mhz"]["median"] < AT_LOCK * lock_mhz and not slowed:
+        elif _below_lock(gpu, lock_mhz) and not slowed and not (power_limit_w and _capped(gpu)):
             problems.append(f"{name} ran at {gpu['sm_mhz']['median']:g} MHz, below its lock of {lock_mhz} MHz")
     return problems
 
 
-def _case(name, before, after, expects, lock_mhz, lock_before):
-    recipe, expected = after["recipe"], expects.get(after["expects"]) or {}
-    earlier = {}
+def _below_lock(gpu, lock_mhz):
+    return gpu["utilization"]["median"] >= 50 and gpu["sm_mhz"]["median"] < AT_LOCK * lock_mhz
+
+
+def _capped(gpu):
+    return gpu["events"].get("sw_power_cap", 0) >= THROTTLED
+
+
+def _held_by_cap(case, result):
+    """A remark on cards that a chosen power limit keeps below their lock: no fault, as it was chosen; else empty."""
+    lock, cap = result.get("lock_mhz"), _power_limit(result)
+    if not cap or lock is None:
+        return ""
+    held = [
+        gpu["sm_mhz"]["median"]
+        for run in case["runs"]
+        for gpu in run["gpus"]
+        if _below_lock(gpu, lock) and _capped(gpu)
+    ]
+    return f"; the chosen power limit of {cap:g} W held a card at {min(held):g} MHz" if held else ""
+
+
+def _case(name, case, before, after, expects, judge_before):
+    recipe, expected = case["recipe"], expects.get(case["expects"]) or {}
+    earlier, old = {}, ((before or {}).get("cases") or {}).get(name) or {"skipped": ""}
     remark = "no baseline"
-    if before is not None and "skipped" not in before:
-        earlier = {run["seed"]: run["value"] for run in before["runs"]} if before["recipe"] == recipe else {}
+    if "skipped" in old:
+        pass
+    elif old["recipe"] != recipe or not {run["seed"] for run in old["runs"]} & {run["seed"] for run in case["runs"]}:
         remark = "its baseline was measured in another way"
-    pairs = [(earlier[run["seed"]], run["value"]) for run in after["runs"] if run["seed"] in earlier]
+    elif _clocks(before) != _clocks(after):
+        remark = f"its baseline was measured with {_clocks(before)}, this with {_clocks(after)}"
+    else:
+        earlier = {run["seed"]: run["value"] for run in old["runs"] if run["value"] > 0}
+    pairs = [(earlier[run["seed"]], run["value"]) for run in case["runs"] if run["seed"] in earlier]
     figure = {
         "unit": "tok/s",
-        "against": "baseline" if pairs else "expectation" if expected else "nothing",
+        "against": "baseline" if pairs else "nothing" if expected.get("value") is None else "expectation",
         "before": statistics.median(then for then, _ in pairs) if pairs else None,
         # of the same prompts as before, where there is something to compare with
-        "after": statistics.median(now for _, now in pairs) if pairs else after["value"],
+        "after": statistics.median(now for _, now in pairs) if pairs else case["value"],
         "change": None,
         "tolerance": None,
         "pairs": len(pairs),
@@ -153,23 +210,44 @@ def _case(name, before, after, expects, lock_mhz, lock_before):
     def said(outcome, reason):
         return {**figure, "outcome": outcome, "reason": reason}
 
-    problems = list(dict.fromkeys(text for run in after["runs"] for text in run_problems(run, recipe, lock_mhz)))
-    # False is: not to be judged; None is a lock, or rather none
-    if lock_before is not False and before is not None and "skipped" not in before:
-        found = [text for run in before["runs"] for text in run_problems(run, before["recipe"], lock_before)]
-        problems += [f"before the change, {text}" for text in dict.fromkeys(found)]
+    problems = _problems(case, after)
+    if judge_before and "skipped" not in old:
+        problems += [f"before the change, {text}" for text in _problems(old, before)]
+        if _clocks(before) != _clocks(after):
+            problems.append(remark)
     if problems:
         return said("inconclusive", "; ".join(problems))
+    held = _held_by_cap(case, after)
     floor = OF_ACCEPTANCE * float((expects.get("acceptance") or {}).get("value") or 0)
-    acceptance = after["acceptance"]
+    acceptance = case["acceptance"]
     if recipe["figure"] == "decode_tok_s" and acceptance is not None and acceptance < floor:
         was = f", before {figure['before']:.1f}" if pairs else ""
         return said(
             "fail",
             f"{acceptance:.0%} of the drafted tokens were accepted, {floor:.0%} is the least ({OF_ACCEPTANCE:.0%} of "
-            f"what is expected: {expects['acceptance']['source']}); {figure['after']:.1f} tok/s{was}",
+            f"what is expected: {_source(expects['acceptance'])}); {figure['after']:.1f} tok/s{was}{held}",
         )
-    return said(*(_against_baseline(figure, pairs) if pairs else _against_expected(figure, remark)))
+    if not pairs:
+        outcome, reason = _against_expected(figure, remark)
+        return said(outcome, reason + held)
+    outcome, reason = _against_baseline(figure, pairs)
+    if outcome == "pass" and not judge_before and _sunk(figure, before.get("profile") == after.get("profile")):
+        outcome = "inconclusive"
+        reason += (
+            f", but less than {OF_EXPECTED:.0%} of what is expected, {figure['expected']:g} ({_source(expected)}), "
+            "which no baseline of this profile was"
+        )
+    return said(outcome, reason + held)
+
+
+def _sunk(figure, same_profile):
+    """Whether a figure is below what is enough without a baseline, and its baseline is no owner's word for that."""
+    least = OF_EXPECTED * (figure["expected"] or 0)
+    return figure["after"] < least and not (same_profile and figure["before"] < least)
+
+
+def _source(expected):
+    return expected.get("source") or "of no source"
 
 
 def _against_baseline(figure, pairs):
@@ -198,7 +276,7 @@ def _against_expected(figure, remark):
         return "inconclusive", f"{value:.1f} tok/s, {remark}, and no expectation to compare it with"
     figure["change"] = value / expected - 1
     figure["tolerance"] = 1 - OF_EXPECTED
-    says = f"{value:.1f} tok/s, {remark}, expected {expected:g} ({figure['change']:+.0%}; {figure['source']})"
+    says = f"{value:.1f} tok/s, {remark}, expected {expected:g} ({figure['change']:+.0%}; {_source(figure)})"
     return ("pass" if value >= OF_EXPECTED * expected else "fail"), says
 
 
@@ -206,4 +284,4 @@ class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"bench_verdict": bench_verdict}
+        return {"bench_verdict": bench_verdict, "bench_sound": bench_sound}

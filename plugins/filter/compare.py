@@ -52,6 +52,14 @@ def _laid_over(engine, candidate):
     return made
 
 
+def compare_settings(candidate):
+    """`candidate` for a report that others read: of its environment the names alone, as a value may be a token."""
+    told = dict(candidate)
+    if "vllm_env" in told:
+        told["vllm_env"] = sorted(told["vllm_env"])
+    return told
+
+
 def compare_pool(results):
     """One result (bench.schema.json, `result`) of those of several rounds, measured with the same configuration."""
     if len({result["about"]["hash"] for result in results}) > 1:
@@ -120,5 +128,6 @@ class FilterModule:
             "compare_findings": compare_findings,
             "compare_engines": compare_engines,
             "compare_pool": compare_pool,
+            "compare_settings": compare_settings,
             "compare_lines": compare_lines,
         }

@@ -6,9 +6,17 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from bench import bench_baseline, bench_before, bench_lines, bench_result
+from bench import (
+    bench_baseline,
+    bench_before,
+    bench_lines,
+    bench_not_as_wished,
+    bench_outputs,
+    bench_result,
+    bench_too_slow,
+)
 from bench_results import gpu, run
-from bench_verdict import bench_verdict
+from bench_verdict import bench_sound, bench_verdict
 
 ROLE = Path(__file__).parents[3] / "roles/bench"
 RECIPES = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__bench_recipes"]
@@ -18,6 +26,8 @@ ABOUT = {
     "image": "vllm/vllm-openai:v0.33.0",
     "image_id": "sha256:" + "0" * 64,
     "arguments": ["/models", "--max-num-seqs=8"],
+    "environment": {"PATH": None, "VLLM_LOGGING_LEVEL": "INFO"},
+    "cards": [{"index": 0, "name": "NVIDIA GeForce RTX 4090", "power_limit_w": 450.0}],
     "vllm_version": "0.33.0",
     "model": "m",
     "max_model_len": 16384,
@@ -42,11 +52,12 @@ def whole(value, seed=0, **over):
 
 
 def outputs(*values, **about):
-    return {"decode_chat": {"about": {**ABOUT, **about}, "runs": [whole(value, n) for n, value in enumerate(values)]}}
+    runs = [whole(value, n) for n, value in enumerate(values)]
+    return {"decode_chat": {"about": {**ABOUT, **about}, "prompts_sha256": "0" * 64, "runs": runs}}
 
 
 def made(*values, **about):
-    return bench_result(outputs(*values, **about), RECIPES, "box1", ENDPOINT, AT)
+    return bench_result(outputs(*values, **about), RECIPES, "box1", ENDPOINT, AT, "abcdef-dirty")
 
 
 def valid(result, verdict):
@@ -90,6 +101,64 @@ def test_a_skipped_case():
     result = bench_result(given, RECIPES, "box1", ENDPOINT, AT)
     valid(result, bench_verdict(None, result))
     assert "  prefill_32k    skipped: max-model-len is 16384" in bench_lines(result, bench_verdict(None, result))
+
+
+def test_what_could_not_be_measured_is_skipped_and_the_rest_is_told():
+    (one,) = outputs(60.0).values()
+    ran = [
+        {
+            "item": "prefill_8k",
+            "rc": 1,
+            "stdout": "",
+            "stderr": "vllm bench serve ended with 1; its last lines:\na\nOOM\n",
+        },
+        {"item": "decode_chat", "rc": 0, "stdout": json.dumps(one), "stderr": ""},
+        {"item": "prefill_2k", "rc": 1, "stdout": "", "stderr": ""},
+    ]
+    result = bench_result(bench_outputs(ran), RECIPES, "box1", ENDPOINT, AT)
+    assert result["cases"]["prefill_8k"] == {
+        "skipped": "could not be measured: vllm bench serve ended with 1; its last lines: OOM"
+    }
+    assert result["cases"]["prefill_2k"] == {"skipped": "could not be measured: it said nothing"}
+    assert result["cases"]["decode_chat"]["value"] == 60.0
+    valid(result, bench_verdict(None, result))
+
+
+def test_prompts_belong_to_the_recipe():
+    stored = bench_baseline(None, made(60.0))
+    others = outputs(30.0)
+    others["decode_chat"]["prompts_sha256"] = "1" * 64
+    verdict = bench_verdict(bench_before(stored), bench_result(others, RECIPES, "box1", ENDPOINT, AT))
+    assert verdict["figures"]["decode_chat"]["against"] == "nothing"
+    assert "its baseline was measured in another way" in verdict["reason"]
+
+
+def test_what_is_too_slow_is_said_once_per_engine():
+    slow, quick = made(30.0), made(60.0)
+    engines = {
+        "main": {"result": slow, "verdict": bench_verdict(quick, slow)},
+        "second": {"result": quick, "verdict": bench_verdict(quick, quick)},
+    }
+    (told,) = bench_too_slow(engines)
+    assert told.startswith("main is too slow: decode_chat: 30.0 tok/s, before 60.0")
+    assert told.endswith("(simulated figures)")
+
+
+@pytest.mark.parametrize(
+    ("over", "wanted"),
+    [
+        ({}, []),
+        ({"running": False}, ["vllm-main"]),
+        ({"active": False}, ["vllm-main"]),
+        ({"labels": {"tandem.config": "def"}}, ["vllm-main"]),
+        ({"labels": {}}, ["vllm-main"]),
+        (None, ["vllm-main"]),
+    ],
+)
+def test_what_does_not_serve_the_inventory_s_configuration(over, wanted):
+    found = {"running": True, "active": True, "labels": {"tandem.config": "abc"}}
+    containers = {"vllm-main": None if over is None else {**found, **over}}
+    assert bench_not_as_wished([{**ENDPOINT, "container": "vllm-main"}], containers) == wanted
 
 
 @pytest.mark.parametrize(
@@ -143,6 +212,39 @@ def test_a_baseline_of_another_recipe_is_replaced():
     stored = bench_baseline(None, made(60.0))
     stored["results"]["abc"]["cases"]["decode_chat"]["recipe"] = {"figure": "another"}
     assert values(bench_baseline(stored, made(50.0))) == [50.0]
+
+
+@pytest.mark.parametrize(
+    "clocks", [{"max_mhz": 1800}, {"max_mhz": 2100, "power_limit_w": 200}, {"state": "unlocked", "max_mhz": 2100}]
+)
+def test_a_baseline_with_other_clocks_is_replaced(clocks):
+    stored = bench_baseline(bench_baseline(None, made(60.0, 61.0)), made(50.0, clocks=clocks))
+    assert values(stored) == [50.0]
+    assert bench_before(stored)["about"]["clocks"] == clocks
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "says"),
+    [
+        ({"failed": 1}, "1 failed"),
+        ({"most_in_flight": 9}, "other load on the engine"),
+        ({"value": 0.0}, "its figure is 0"),
+        ({"gpus": [gpu(events={"hw_thermal": 0.9})]}, "GPU 0 was throttled"),
+    ],
+)
+def test_a_run_that_says_nothing_is_no_baseline(spoilt, says):
+    result = made(60.0, 61.0, 62.0)
+    result["cases"]["decode_chat"]["runs"][1].update(spoilt)
+    assert says in bench_sound(result)["cases"]["decode_chat"]["skipped"]
+    assert bench_sound(made(60.0)) == made(60.0)
+
+
+def test_a_baseline_of_nothing_does_not_break_later_verdicts():
+    """Files that an earlier version wrote may hold one."""
+    stored = bench_baseline(None, made(0.0, 0.0, 0.0))
+    assert bench_verdict(bench_before(stored), made(60.0, 61.0, 62.0))["outcome"] == "inconclusive"
+    verdict = bench_verdict(made(60.0, 60.0, 60.0), made(0.0, 0.0, 60.0))
+    assert verdict["outcome"] == "inconclusive" and "its figure is 0" in verdict["reason"]
 
 
 def test_a_gate_s_baseline_leaves_the_other_cases():

@@ -1,5 +1,6 @@
 """The box's program bench-run, against a small engine, with a stand-in for docker and for pynvml."""
 
+import hashlib
 import http.server
 import json
 import os
@@ -46,6 +47,8 @@ def nvmlInit():
 def nvmlShutdown(): pass
 def nvmlDeviceGetCount(): return 3
 def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(card): return "NVIDIA GeForce RTX 4090"
+def nvmlDeviceGetEnforcedPowerLimit(card): return 450000
 def nvmlDeviceGetUUID(card): return f"GPU-{card}"
 def nvmlDeviceGetCurrentClocksEventReasons(card): return 0x40 if card == 1 else 0x1
 def nvmlDeviceGetClockInfo(card, kind): return 2100
@@ -202,6 +205,27 @@ def test_a_run(bench, engine):
     assert body["cache_salt"]
 
 
+def test_what_is_needed_to_repeat_it(bench):
+    environment = [
+        "PATH=/bin",
+        "VLLM_LOGGING_LEVEL=INFO",
+        "VLLM_USE_API_KEY=abc",
+        "VLLM_URL=http://a:b@c",
+        "HF_TOKEN=hf_1",
+    ]
+    config = {**CONTAINER["Config"], "Env": environment}
+    (bench.folder / "container.json").write_text(json.dumps([{**CONTAINER, "Config": config}]))
+    done = bench()
+    output = json.loads(done.stdout)
+    assert output["about"]["environment"] == {
+        **{"HF_TOKEN": None, "PATH": None, "VLLM_LOGGING_LEVEL": "INFO", "VLLM_URL": None},
+        "VLLM_USE_API_KEY": None,
+    }
+    cards = [{"index": index, "name": "NVIDIA GeForce RTX 4090", "power_limit_w": 450.0} for index in (0, 1)]
+    assert output["about"]["cards"] == cards
+    assert output["prompts_sha256"] == hashlib.sha256((bench.folder / "chat.json").read_bytes()).hexdigest()
+
+
 def test_the_client_has_the_key_and_nobody_else_sees_it(bench):
     done = bench()
     arguments, key = json.loads((bench.folder / "vllm.json").read_text())
@@ -243,6 +267,7 @@ def test_cards_that_cannot_be_watched_are_told(bench):
     (bench.folder / "no-driver").touch()
     (run,) = json.loads(bench().stdout)["runs"]
     assert (run["nvml"], run["gpus"]) == ("NVML does not answer: Driver Not Loaded", [])
+    assert json.loads(bench().stdout)["about"]["cards"] == []
 
 
 def test_counters(bench, engine):

@@ -5,7 +5,7 @@ import random
 import pytest
 from bench_results import case, gpu, result
 from bench_verdict import bench_verdict
-from compare import compare_engines, compare_findings, compare_lines, compare_pool
+from compare import compare_engines, compare_findings, compare_lines, compare_pool, compare_settings
 
 IMAGE = {"vllm_image": "vllm/vllm-openai:v0.33.0"}
 
@@ -43,6 +43,12 @@ def test_a_candidate_is_laid_over_its_engine_alone_and_by_key():
         {"name": "other"},
     ]
     assert engines[0]["args"] == {"a": 1, "b": 2}
+
+
+def test_a_report_has_the_names_of_the_environment_alone():
+    told = compare_settings({**IMAGE, "vllm_env": {"HF_TOKEN": "hf_1", "A": "2"}})
+    assert told == {**IMAGE, "vllm_env": ["A", "HF_TOKEN"]}
+    assert compare_settings(IMAGE) == IMAGE
 
 
 def test_a_digest_goes_with_its_image():
@@ -109,7 +115,7 @@ def test_a_current_side_that_says_nothing_makes_it_inconclusive(before, says):
     verdict = bench_verdict(current, candidate, judge_before=True)
     assert verdict["outcome"] == "inconclusive"
     assert says in verdict["reason"]
-    # a stored baseline was judged when it was stored
+    # a baseline holds sound runs only
     assert bench_verdict(current, candidate)["outcome"] == "pass"
 
 
