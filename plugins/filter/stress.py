@@ -18,7 +18,8 @@ OUTPUT_TOKENS = 64
 PREFILL_TOK_S = 3000
 #: Seconds of idleness between two bursts; the step from idle to full power is what hurts.
 PAUSE_S = 1.0
-#: What a plan reckons with: a lock's cost of the expected prefill (field report: 10 to 15 %), and a burst's decode.
+#: What a plan reckons with: share of the expected prefill that is left at a lock, and seconds of a burst's decode. Both
+#: assumed: a lock of 2100 MHz costs 10 to 15 % (field report), and the rest is room, as the expectation is a peak.
 LOCK_SHARE, DECODE_S = 0.8, 2.0
 #: Share of the time that one burst may take, so that a run is never one single prompt.
 LARGEST_SHARE = 1 / 3
@@ -34,8 +35,14 @@ CAUSES = {
     "clock": "inconclusive",
     "error": "inconclusive",
     "requests": "failed",
+    "hang": "inconclusive",
     "nothing": "inconclusive",
 }
+#: A request that at the end has waited this much longer than was reckoned, plus seconds, hangs. The report's costliest
+#: setting, 150 W, makes prefill half as fast, 1.6 times the reckoned time.
+HANG_TIMES, HANG_S = 2, 30
+#: Seconds without a reading of the cards, four a second, after which nobody has watched them.
+UNWATCHED_S = 10
 
 
 def stress_bursts(max_model_len, at_most, seconds, prefill_tok_s=None):
@@ -129,6 +136,36 @@ def stress_report(result, verdict, box, run, endpoints):
     }
 
 
+def stress_gone(watched, seconds, trial):
+    """What action stress_watch saw of a box that did not come back, in the shape of `stress-run result`."""
+    look = watched["last_seen"] or {}
+    last_s, cards = look.get("seconds", 0), (look.get("last") or {}).get("gpus") or []
+    none = {"completed": 0, "failed": 0, "failures": [], "prompt_tokens": 0, "output_tokens": 0}
+    return {
+        "gone": watched["gone"],
+        "boot_id": look.get("boot_id"),
+        "boot_id_now": None,
+        "started": look.get("started"),
+        "driver": None,
+        "simulated": look.get("simulated", False),
+        "seconds": seconds,
+        "trial": trial,
+        "lock_mhz": None,
+        "end": None,
+        "last_s": last_s,
+        "longest_prompt": 0,
+        "requests": none,
+        "bursts": [],
+        "speeds": None,
+        "xids": [],
+        "engine": [],
+        "waiting": None,
+        "nvml": None,
+        "gpus": [],
+        "series": [[last_s, *(value for gpu in cards for value in gpu[:2])]] if cards else [],
+    }
+
+
 def stress_failure(failed):
     """What Ansible's `ansible_failed_result` says, as one text: a command's own words, or those of each failed item."""
     items = [item for item in failed.get("results") or [failed] if item.get("failed")] or [failed]
@@ -195,7 +232,8 @@ def _gone(result):
 
 
 def _reboot(result):
-    if result.get("boot_id") == result.get("boot_id_now") or result.get("end"):
+    # A run that never began put no load on the box, so a reboot says nothing of it: _error.
+    if not result["started"] or result["boot_id"] == result["boot_id_now"] or result["end"]:
         return None
     return result["last_s"], "the box rebooted (its boot id changed)"
 
@@ -227,6 +265,10 @@ def _clock(result):
 
 
 def _error(result):
+    if not result["started"]:
+        rebooted = result["boot_id"] not in (None, result["boot_id_now"])
+        why = result["end"] or ("the box rebooted before it" if rebooted else "its program was not started, or ended")
+        return None, f"the load never began: {why}"
     if result.get("end") in ("time", "stopped early by a fault"):
         return None
     return result.get(
@@ -243,11 +285,25 @@ def _requests(result):
     return first["at_s"], f"{requests['failed']} of {all_of_them} requests failed, the first: {first['says']}"
 
 
-def _nothing(result):
-    if result["requests"]["completed"] and result["gpus"]:
+def _hang(result):
+    waiting = result.get("waiting")
+    if not waiting or waiting["age_s"] <= HANG_TIMES * (waiting.get("estimated_s") or 0) + HANG_S:
         return None
-    why = result.get("nvml") or "no request was answered within the time: make it longer"
-    return result["last_s"], f"nothing was learnt: {why}"
+    return result["last_s"], (
+        f"an engine hangs: it had not answered a prompt of {waiting['prompt_tokens']} tokens, one of "
+        f"{waiting['at_once']} at once, after {waiting['age_s']:.0f} s; about {waiting.get('estimated_s') or 0:.0f} s "
+        "were reckoned"
+    )
+
+
+def _nothing(result):
+    last = result["series"][-1][0] if result["series"] else 0
+    if result["nvml"] or not result["gpus"] or result["last_s"] - last > UNWATCHED_S:
+        why = result["nvml"] or "the driver stopped answering"
+        return last, f"nothing was learnt: the cards were not watched to the end: {why}"
+    if not result["requests"]["completed"]:
+        return result["last_s"], "nothing was learnt: no request was answered within the time: make it longer"
+    return None
 
 
 _LOOK = {
@@ -258,6 +314,7 @@ _LOOK = {
     "clock": _clock,
     "error": _error,
     "requests": _requests,
+    "hang": _hang,
     "nothing": _nothing,
 }
 
@@ -294,6 +351,7 @@ class FilterModule:
             "stress_engines": stress_engines,
             "stress_report": stress_report,
             "stress_failure": stress_failure,
+            "stress_gone": stress_gone,
             "stress_plan_text": stress_plan_text,
             "stress_tried": stress_tried,
             "stress_verdict": stress_verdict,

@@ -91,4 +91,7 @@ class ActionModule(ActionBase):
         cards = (look["last"] or {}).get("gpus") or []
         shown = "; ".join(f"GPU {index} {gpu[0]} MHz, {gpu[1]:.0f} W" for index, gpu in enumerate(cards))
         flight = f"{(look['last'] or {}).get('in_flight', 0)} requests in flight"
-        display.display(f"{host}: {look['seconds']:.0f} s of {seconds:.0f} s, {flight}; {shown or 'no reading yet'}")
+        mark = " (simulated cards)" if look.get("simulated") else ""
+        display.display(
+            f"{host}: {look['seconds']:.0f} s of {seconds:.0f} s, {flight}; {shown or 'no reading yet'}{mark}"
+        )

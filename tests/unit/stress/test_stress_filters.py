@@ -1,10 +1,13 @@
 """What load is planned, and what is said of a run."""
 
 import copy
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import validate
 from stress import (
     CAUSES,
     LOCK_SHARE,
@@ -12,11 +15,15 @@ from stress import (
     SHORTEST,
     stress_bursts,
     stress_failure,
+    stress_gone,
     stress_plan_text,
+    stress_report,
     stress_tried,
     stress_verdict,
 )
 
+SCHEMA = json.loads((Path(__file__).parents[3] / "roles/stress/files/stress.schema.json").read_text())
+ENDPOINT = {"engine": "main", "model": "m", "image": "i:1", "profile": "p", "hash": "abc"}
 GPU = {
     "index": 0,
     "sm_mhz": {"min": 2085, "median": 2100, "max": 2100},
@@ -26,17 +33,26 @@ GPU = {
 GOOD = {
     "boot_id": "a",
     "boot_id_now": "a",
+    "started": "2026-11-30T12:00:00Z",
     "end": "time",
     "last_s": 600.2,
     "longest_prompt": 262079,
     "lock_mhz": 2100,
+    "waiting": None,
     "nvml": None,
     "requests": {"completed": 40, "failed": 0, "failures": []},
     "xids": [],
     "engine": [],
     "gpus": [GPU, {**GPU, "index": 1}],
-    "series": [[0.0, 210, 20.0, 210, 21.0], [10.0, 2100, 240.0, 2100, 244.0], [12.0, 2100, 181.0, 2100, 180.0]],
+    "series": [
+        [0.0, 210, 20.0, 210, 21.0],
+        [10.0, 2100, 240.0, 2100, 244.0],
+        [12.0, 2100, 181.0, 2100, 180.0],
+        [600.0, 2100, 181.0, 2100, 180.0],
+    ],
 }
+
+WAITING = {"prompt_tokens": 4608, "at_once": 1, "estimated_s": 4.1, "age_s": 20.0}
 
 
 def result(**changes):
@@ -130,12 +146,35 @@ def test_the_last_sample_is_the_one_before_the_fault():
         ({"requests": {"completed": 1, "failed": 1, "failures": [{"at_s": 1.0, "says": "500"}]}}, "requests", "failed"),
         ({"requests": {"completed": 0, "failed": 0, "failures": []}}, "nothing", "inconclusive"),
         ({"gpus": [], "nvml": "NVML does not answer"}, "nothing", "inconclusive"),
+        # readings of the first seconds say nothing of the rest, whether NVML said so or hung
+        ({"nvml": "NVML does not answer"}, "nothing", "inconclusive"),
+        ({"series": GOOD["series"][:-1]}, "nothing", "inconclusive"),
+        ({"waiting": {**WAITING, "age_s": 40.0}}, "hang", "inconclusive"),
+        # no log at all, in the same boot and after another one: nothing was put under load
+        ({"started": None, "end": None}, "error", "inconclusive"),
+        ({"started": None, "end": None, "boot_id": None}, "error", "inconclusive"),
+        ({"started": None, "end": None, "boot_id_now": "b"}, "error", "inconclusive"),
     ],
 )
 def test_what_happened(changes, what, outcome):
     verdict = stress_verdict(result(**changes))
     assert (verdict["what"], verdict["outcome"]) == (what, outcome)
     assert CAUSES[what] == outcome
+
+
+def test_a_prompt_that_the_end_came_upon_is_no_hang():
+    assert stress_verdict(result(waiting=WAITING))["outcome"] == "survived"
+
+
+def test_a_box_that_did_not_come_back_is_judged_by_what_was_last_seen():
+    last = {"gpus": [[2400, 395.0, 60, 90, 0]], "in_flight": 1, "burst": 0}
+    look = {"seconds": 12.5, "last": last, "boot_id": "a", "simulated": True, "started": "2026-11-30T12:00:00Z"}
+    for seen in (look, {**look, "last": None}, None):
+        found = stress_gone({"gone": 900, "last_seen": seen}, 600, {"max_mhz": 2400})
+        verdict = stress_verdict(found)
+        assert (verdict["what"], verdict["outcome"]) == ("gone", "failed")
+        validate(stress_report(found, verdict, "box1", "r", [ENDPOINT]), SCHEMA)
+    assert stress_verdict(stress_gone({"gone": 900, "last_seen": look}, 600, None))["power_w"] == [395.0]
 
 
 def test_one_step_above_the_lock_is_rounding():

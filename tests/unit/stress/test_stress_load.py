@@ -32,6 +32,9 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((len(body["prompt"]), self.headers["Authorization"], body))
         behaviour = self.server.behaviour(len(self.server.asked))
+        if behaviour == "hang":
+            self.server.hangs.wait(20)
+            return
         if behaviour == "refuse":
             answer = b'{"error": {"message": "simulated refusal"}}'
             self.send_response(500)
@@ -57,10 +60,11 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def engine():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.behaviour = [], lambda number: "answer"
+    server.asked, server.behaviour, server.hangs = [], lambda number: "answer", threading.Event()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
+    server.hangs.set()
     server.shutdown()
     server.server_close()
 
@@ -86,7 +90,7 @@ def run(tmp_path, engine):
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
-    def start(seconds=1.0, bursts=((5000, 1), (4700, 3)), meanwhile=None):
+    def start(seconds=1.0, bursts=((5000, 1), (4700, 3)), meanwhile=None, path=environment["PATH"]):
         url = f"http://127.0.0.1:{engine.server_port}"
         one = {
             "engine": "main",
@@ -97,7 +101,7 @@ def run(tmp_path, engine):
         }
         spec = {
             "seconds": seconds,
-            "bursts": [{"prompt_tokens": length, "at_once": width} for length, width in bursts],
+            "bursts": [{"prompt_tokens": length, "at_once": width, "estimated_s": 0.2} for length, width in bursts],
             "output_tokens": 4,
             "pause_s": 0.1,
             "engines": [one],
@@ -105,7 +109,7 @@ def run(tmp_path, engine):
         }
         (tmp_path / "var/lib/tandem/stress/r/spec.json").write_text(json.dumps(spec))
         # -S: no site-packages, as on a box, which has no pynvml of its own
-        process = subprocess.Popen([sys.executable, "-S", PROGRAM, "work", "r"], env=environment)
+        process = subprocess.Popen([sys.executable, "-S", PROGRAM, "work", "r"], env={**environment, "PATH": path})
         if meanwhile:
             while not engine.asked:
                 assert process.poll() is None
@@ -139,6 +143,22 @@ def test_an_answer_that_is_none_is_a_failed_request(run, engine, behaviour):
     found, verdict = run()
     assert found["requests"]["failed"] == 1 and verdict["what"] == "requests"
     assert ("simulated refusal" if behaviour == "refuse" else "broke off") in verdict["says"]
+
+
+def test_an_engine_that_stops_answering_did_not_survive(run, engine):
+    engine.behaviour = lambda number: "hang" if number > 1 else "answer"
+    found, _ = run(2.0)
+    assert found["requests"]["completed"] == 1 and found["requests"]["failed"] == 0
+    assert found["waiting"].pop("age_s") > 1
+    assert found["waiting"] == {"prompt_tokens": 4700, "at_once": 3, "estimated_s": 0.2}
+    # as after a run that was long enough to tell
+    assert stress_verdict({**found, "waiting": {**found["waiting"], "age_s": 31.0}})["what"] == "hang"
+
+
+def test_an_exception_is_the_last_word(run, tmp_path):
+    (tmp_path / "bin/journalctl").unlink()
+    found, verdict = run(path=f"{tmp_path}/bin")
+    assert "journalctl" in found["end"] and (verdict["what"], verdict["outcome"]) == ("error", "inconclusive")
 
 
 def test_an_engine_that_was_started_anew_ends_the_run(run, tmp_path):

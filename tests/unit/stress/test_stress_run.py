@@ -81,6 +81,7 @@ def test_a_whole_run_is_summed_up_and_fits_the_schema(program):
             sample(1.0),
             request(2.0),
             request(3.0, width=2),
+            sample(59.0),
             {"t": 60.0, "kind": "end", "reason": "time"},
         ),
         "boot-1",
@@ -110,6 +111,17 @@ def test_a_run_that_never_began_fits_the_schema_too(program):
     assert (verdict["what"], verdict["outcome"]) == ("error", "inconclusive")
     assert "mount" in verdict["says"]
     validate(stress_report(found, verdict, "box1", "r", [ENDPOINT]), SCHEMA)
+
+
+def test_a_run_whose_program_was_never_started_is_no_reboot(program):
+    # the controller or its connection went between the writing of the specification and the start of the unit
+    for now in ("boot-1", "boot-2"):
+        for boot in ({"boot_id": "boot-1"}, {}):
+            found = program.summary({**SPEC, **boot}, [], now)
+            verdict = stress_verdict(found)
+            assert (verdict["what"], verdict["outcome"]) == ("error", "inconclusive")
+            validate(stress_report(found, verdict, "box1", "r", [ENDPOINT]), SCHEMA)
+    assert "rebooted before it" in stress_verdict(program.summary({**SPEC, "boot_id": "boot-1"}, [], "boot-2"))["says"]
 
 
 def test_a_clock_above_the_lock_and_a_failed_request(program):
@@ -196,6 +208,27 @@ def test_power_limits_that_the_box_leaves_alone_come_back_card_by_card(program, 
     ]
 
 
+def test_a_trial_that_stayed_does_not_pass_for_the_boxs_own_wish(program, box):
+    before = Path(program.WISH).read_text()
+    program.begin_trial({"state": "unlocked"})
+    Path(program.WISH).write_text(Path(program.TRIAL).read_text())  # as the mount shows it
+    wish = program.wish_now
+
+    def unmounted(*words, check=True):
+        Path(program.WISH).write_text(before)
+        return command(*words, check=check)
+
+    command, program.command = program.command, unmounted
+    program.begin_trial({"state": "locked", "max_mhz": 2400})
+    assert json.loads(Path(program.BEFORE).read_text())["wish"] == json.loads(before) == wish()
+
+
+def test_a_trial_ends_although_somebody_reads_it(program, box):
+    program.begin_trial({"state": "unlocked"})
+    program.restore()
+    assert next(call for call in box if call[0] == "umount")[1] == "--lazy"
+
+
 def test_nothing_on_trial_nothing_to_restore(program, box):
     program.restore()
     assert box == []
@@ -212,6 +245,7 @@ def test_a_run_is_started_once(program, box, monkeypatch, capsys):
     assert program.start("r2")["started"] is True
     words = next(call for call in box if call[0] == "systemd-run")
     assert "--property=RuntimeMaxSec=360" in words and any("restore" in word for word in words)
+    assert json.loads((Path(program.RUNS) / "r2/spec.json").read_text())["boot_id"] == "boot-1"
     assert program.start("r2")["started"] is False
 
 
@@ -244,6 +278,7 @@ def test_look_tells_a_reboot_from_an_end(program, tmp_path, monkeypatch):
     path = tmp_path / "var/lib/tandem/stress/r/log.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows(sample(1.0))))
     assert (program.look("r")["over"], program.look("r")["rebooted"]) == (False, False)
+    assert (program.look("r")["simulated"], program.look("r")["started"]) == (True, "1970-01-01T00:00:00Z")
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
     assert program.look("r")["rebooted"] is True
     with path.open("a") as file:
