@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The field report, replayed in the simulation: `make replay`, some ten minutes.
+"""The field report, replayed in the simulation: `make replay`, some fifteen minutes.
 
 One simulated box with the stand-in engine goes through what the report's author tried, with the playbooks that real
 boxes get. Every figure goes in through sim/standin/speeds.json, which is taken from the report, and comes out again:
@@ -23,6 +23,8 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import report_check
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".cache/replay"
@@ -122,6 +124,24 @@ def judge_search(clock_mhz):
     return judge
 
 
+def judge_page(reports):
+    """Of the report: every number on the page is in the replay's JSON, and Chromium finds nothing wrong with it."""
+
+    def judge(_output, _documents):
+        pages = sorted(Path(reports).rglob("index.html"))
+        if not pages:
+            return "no page was written", False
+        figures, numbers, problems = report_check.check(pages[-1], Path(reports))
+        if "simulated" not in pages[-1].read_text(encoding="utf-8"):
+            problems.append("it does not say that it is simulated")
+        if problems:
+            return "; ".join(problems[:5]), False
+        told = f"{figures} figures; {numbers} numbers, each as in its file; no error and no request in Chromium"
+        return told, figures > 0 and numbers > 0
+
+    return judge
+
+
 def judge_done(seen):
     """Of a run that has to end well and no more."""
     return lambda _output, _documents: (seen, True)
@@ -188,7 +208,7 @@ def steps(speeds, reports):
             False,
             judge_search(limit),
         ),
-        Step("the report page", "", "playbooks/report", {"report_folder": reports}, False, judge_done("written")),
+        Step("the report page", "", "playbooks/report", {"report_folder": reports}, False, judge_page(reports)),
     ]
 
 

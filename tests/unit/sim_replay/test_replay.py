@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "sim"))
 spec = importlib.util.spec_from_file_location("replay", ROOT / "sim/replay.py")
 replay = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(replay)
@@ -83,6 +85,14 @@ def test_a_stress_run_ends_as_reported_or_not(verdict, wanted, good):
 )
 def test_the_search_lands_on_the_step_or_not(result, good):
     assert replay.judge_search(2100)("", [{"result": result}])[1] is good
+
+
+def test_a_report_without_a_page_or_with_a_wrong_one_is_not_as_it_should_be(tmp_path):
+    assert replay.judge_page(tmp_path)("", []) == ("no page was written", False)
+    (tmp_path / "a.json").write_text('{"value": 67.6}')
+    (tmp_path / "index.html").write_text('<p>simulated <data value="67.5" data-from="a.json#/value">67.5</data></p>')
+    seen, good = replay.judge_page(tmp_path)("", [])
+    assert not good and "67.5, but a.json#/value is 67.6" in seen
 
 
 def test_it_goes_through_everything_that_the_report_tried():
