@@ -19,6 +19,8 @@ INCONCLUSIVE_AT_MOST = 3
 #: What of a verdict (filter stress_verdict) counts against a clock. An engine that died or refused without a reboot and
 #: without an Xid may have done so at any clock.
 COUNTS_AGAINST = ("reboot", "xid")
+#: What a search sets on a box, of its desired state.
+CLOCKS_AND_POWER = ("state", "min_mhz", "max_mhz", "power_limit_w")
 
 
 def find_clock_begin(settings, box, card, wish, started):
@@ -44,8 +46,31 @@ def find_clock_begin(settings, box, card, wish, started):
     }
 
 
+def find_clock_card(gpus):
+    """{min_mhz, max_mhz, step_mhz, power_min_w, power_max_w} that every card takes; gpus: as module gpu_info has them.
+
+    Cards whose grids differ have no clock in common that one setting could name: step_mhz is None then.
+    """
+    clocks = [gpu["supported_clocks"] for gpu in gpus]
+    grids = {(one["graphics_min_mhz"], one["graphics_step_mhz"] or 15) for one in clocks}
+
+    def known(name, choose):
+        values = [gpu.get(name) for gpu in gpus]
+        return None if None in values else choose(values)
+
+    return {
+        "min_mhz": max(one["graphics_min_mhz"] for one in clocks),
+        "max_mhz": min(one["graphics_max_mhz"] for one in clocks),
+        "step_mhz": grids.pop()[1] if len(grids) == 1 else None,
+        "power_min_w": known("power_min_limit_w", max),
+        "power_max_w": known("power_max_limit_w", min),
+    }
+
+
 def find_clock_problems(settings, card):
-    """Sentences about settings that make no search on this card; empty where they do."""
+    """Sentences about settings that make no search on these cards; empty where they do."""
+    if card["step_mhz"] is None:
+        return ["the cards take different clocks, and a search sets one clock for all of them"]
     low, high, step, grid = settings["low_mhz"], settings["high_mhz"], settings["step_mhz"], card["step_mhz"]
     problems = []
     if low > high:
@@ -60,6 +85,12 @@ def find_clock_problems(settings, card):
             )
     if step < grid or step % grid:
         problems.append(f"find_clock_step_mhz ({step}) must be a multiple of the cards' step, {grid} MHz")
+    least, most = card.get("power_min_w"), card.get("power_max_w")
+    problems += [
+        f"find_clock_power_limits_w has {watts}, which is outside of what the cards take, {least:.0f} to {most:.0f} W"
+        for watts in settings["power_limits_w"]
+        if least is not None and most is not None and not least <= watts <= most
+    ]
     if not problems and not _clocks(settings, card, low, high):
         problems.append(
             f"there is no clock of the cards (steps of {grid} MHz) between find_clock_low_mhz ({low}) and "
@@ -69,14 +100,54 @@ def find_clock_problems(settings, card):
 
 
 def find_clock_resumable(search, settings, box_name):
-    """Whether the document `search` (or None) is an unfinished search of this box with these settings."""
+    """Whether the document `search` (or None) is an unfinished search of this box with these settings.
+
+    One that has its result and was cut off before the box got its clocks is unfinished, too.
+    """
     return bool(
-        search
-        and {name: search.get(name) for name in FORMAT} == FORMAT
-        and search["state"] == "searching"
+        _is_search(search)
+        and search["finished"] is None
         and search["settings"] == settings
         and search["box"]["name"] == box_name
     )
+
+
+def find_clock_done(search, settings, box):
+    """Whether the document `search` (or None) has found the clock of this very box with these settings."""
+    return bool(
+        _is_search(search)
+        and search["finished"] is not None
+        and search["state"] == "found"
+        and search["settings"] == settings
+        and search["box"] == box
+    )
+
+
+def find_clock_own_wish(wish, search):
+    """The box's own desired state: `wish`, as it was read on the box, unless that is what `search` left there.
+
+    A search that was cut off leaves the clock at which the box rests between two runs. Its document may lack the last
+    setting of it, which is made after the document is written.
+    """
+    if not _is_search(search) or search["finished"] is not None:
+        return wish
+    steps = search["steps"]
+    rests = [find_clock_resting({**search, "steps": steps[:count]}) for count in (len(steps), max(0, len(steps) - 1))]
+    left = any(all(rest.get(name) == wish.get(name) for name in CLOCKS_AND_POWER) for rest in rests)
+    return search["wish_before"] if left else wish
+
+
+def find_clock_given_up(search, ended):
+    """The document of a search that other settings have taken the place of."""
+    search = copy.deepcopy(search)
+    search["result"] = search["result"] or _result(search)
+    if search["state"] == "searching":
+        search["state"] = "stopped"
+    return {**search, "finished": ended}
+
+
+def _is_search(search):
+    return bool(search) and {name: search.get(name) for name in FORMAT} == FORMAT
 
 
 def find_clock_next(search):
@@ -95,7 +166,9 @@ def find_clock_next(search):
     settings = search["settings"]
     for watts in settings.get("power_limits_w") or []:
         survived, failed = _count(search, "power_limit_w", watts, "power")
-        if not failed and survived < settings["survive"]:
+        open_ = not failed and survived < settings["survive"] and watts < _lowest_failed_limit(search)
+        # one of which nothing can be learnt is left undecided
+        if open_ and _outcomes(search, "power_limit_w", watts, "power").count("inconclusive") < INCONCLUSIVE_AT_MOST:
             return _step(search, "power", None, watts)
     return None
 
@@ -125,8 +198,9 @@ def find_clock_record(search, step, verdict, result=None):
         }
     )
     last = search["steps"][-INCONCLUSIVE_AT_MOST:]
+    # Not for a power limit: that the clock was found is true whatever comes of it.
     if len(last) == INCONCLUSIVE_AT_MOST and all(
-        item["outcome"] == "inconclusive" and _same(item, last[-1]) for item in last
+        (item["kind"], item["outcome"], item["max_mhz"]) == ("clock", "inconclusive", step["max_mhz"]) for item in last
     ):
         search["state"] = "stopped"
         search["result"] = _result(search)
@@ -224,9 +298,13 @@ def _clocks(settings, card, low, high):
     return [clock for clock in grid if low <= clock <= high and (clock - first) % settings["step_mhz"] == 0]
 
 
+def _outcomes(search, name, value, kind):
+    return [step["outcome"] for step in search["steps"] if step["kind"] == kind and step[name] == value]
+
+
 def _count(search, name, value, kind):
     """(survived, failed) runs of what is tried."""
-    outcomes = [step["outcome"] for step in search["steps"] if step["kind"] == kind and step[name] == value]
+    outcomes = _outcomes(search, name, value, kind)
     return outcomes.count("survived"), outcomes.count("failed")
 
 
@@ -284,8 +362,9 @@ def _step(search, kind, clock, watts):
     }
 
 
-def _same(one, other):
-    return all(one[name] == other[name] for name in ("kind", "max_mhz", "power_limit_w"))
+def _lowest_failed_limit(search):
+    failed = [step for step in search["steps"] if step["kind"] == "power" and step["outcome"] == "failed"]
+    return min((step["power_limit_w"] for step in failed), default=float("inf"))
 
 
 def _shown_to_fail(search):
@@ -329,12 +408,21 @@ def _says(search, best, fail, proposed, power):
         )
         says = f"{name}: no clock survived {settings['survive']} runs; the last word: {last}"
     else:
-        end = f"{fail} MHz failed" if fail is not None else "nothing failed: raise find_clock_high_mhz to look further"
+        end = (
+            f"{fail} MHz failed"
+            if fail is not None
+            else f"nothing failed up to find_clock_high_mhz ({settings['high_mhz']}), and nothing above it is ever "
+            "tried: raise it to look further"
+        )
         says = (
             f"{name}: {best} MHz survived {settings['survive']} runs of {settings['seconds']} s; {end}. "
             f"With a margin of {settings['margin_mhz']} MHz: gpu_clocks_max_mhz: {proposed}"
         )
-    told = [f"{row['power_limit_w']} W {row['outcome'] or 'undecided'}" for row in power]
+    told = [
+        f"{row['power_limit_w']} W "
+        + (row["outcome"] or ("not tried" if row["power_limit_w"] > _lowest_failed_limit(search) else "undecided"))
+        for row in power
+    ]
     return says + (f". Power limits alone: {', '.join(told)}" if told else "") + mark
 
 
@@ -346,6 +434,10 @@ class FilterModule:
             name: globals()[name]
             for name in (
                 "find_clock_begin",
+                "find_clock_card",
+                "find_clock_done",
+                "find_clock_given_up",
+                "find_clock_own_wish",
                 "find_clock_problems",
                 "find_clock_resumable",
                 "find_clock_next",

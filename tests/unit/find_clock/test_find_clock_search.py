@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from find_clock import (
     find_clock_begin,
+    find_clock_card,
+    find_clock_done,
+    find_clock_given_up,
     find_clock_next,
+    find_clock_own_wish,
     find_clock_problems,
     find_clock_record,
     find_clock_rest,
@@ -20,6 +24,7 @@ from hypothesis import strategies as st
 from jsonschema import validate
 
 CARD = {"min_mhz": 210, "max_mhz": 3105, "step_mhz": 15}
+SCHEMA = json.loads((Path(__file__).parents[3] / "roles/find_clock/files/find_clock.schema.json").read_text())
 BOX = {"name": "box1", "driver": "580.95.05", "simulated": True, "gpus": [], "engines": []}
 LOCKED = {"state": "locked", "min_mhz": 0, "max_mhz": 2100, "power_limit_w": None, "wait_seconds": 60}
 UNLOCKED = {"state": "unlocked", "min_mhz": 0, "max_mhz": None, "power_limit_w": None}
@@ -174,6 +179,27 @@ def test_a_power_sweep_follows_and_leaves_the_lock_out():
     ]
 
 
+def test_a_limit_above_one_that_failed_is_not_tried():
+    search = run(search_of(power_limits_w=[200, 250, 150]), 2250)
+    assert [step["power_limit_w"] for step in search["steps"] if step["kind"] == "power"] == [200, 150, 150]
+    assert "200 W failed, 250 W not tried, 150 W survived" in search["result"]["says"]
+
+
+def test_limits_of_which_nothing_can_be_learnt_do_not_spoil_the_clock():
+    search = run(search_of(power_limits_w=[200, 150]), 2250, cut=len(run(search_of(), 2250)["steps"]))
+    while (step := find_clock_next(search)) is not None:
+        search = find_clock_record(search, step, verdict("inconclusive"))
+        assert len(search["steps"]) < 40
+    assert (search["state"], search["result"]["highest_mhz"]) == ("found", 2250)
+    assert [step["power_limit_w"] for step in search["steps"] if step["kind"] == "power"] == [200] * 3 + [150] * 3
+    assert "200 W undecided, 150 W undecided" in search["result"]["says"]
+
+
+def test_where_nothing_failed_it_is_said_that_nothing_above_is_tried():
+    says = run(search_of(high_mhz=2100), 2250)["result"]["says"]
+    assert "nothing failed up to find_clock_high_mhz (2100)" in says and "raise it" in says
+
+
 def test_the_wish_is_put_back_or_the_clock_is_set():
     search = run(search_of(), 2250)
     assert find_clock_wish(search) == LOCKED
@@ -197,7 +223,80 @@ def test_what_is_resumed():
     assert not find_clock_resumable(search, {**DEFAULTS, "seconds": 60}, "box1")
     assert not find_clock_resumable(search, DEFAULTS, "box2")
     assert not find_clock_resumable(None, DEFAULTS, "box1")
-    assert not find_clock_resumable(run(search, 2250), DEFAULTS, "box1")
+    found = run(search, 2250)
+    # cut off between its last run and its end: the box has not got its clocks yet
+    assert find_clock_resumable(found, DEFAULTS, "box1") and find_clock_next(found) is None
+    found["finished"] = "2026-11-30T12:30:00Z"
+    assert not find_clock_resumable(found, DEFAULTS, "box1")
+
+
+def test_what_is_done_is_not_searched_again_by_the_same_command():
+    found = run(search_of(), 2250)
+    assert not find_clock_done(found, DEFAULTS, BOX)
+    found["finished"] = "2026-11-30T12:30:00Z"
+    assert find_clock_done(found, DEFAULTS, BOX)
+    assert not find_clock_done(found, {**DEFAULTS, "high_mhz": 2400}, BOX)
+    assert not find_clock_done(found, DEFAULTS, {**BOX, "driver": "590.1"})
+    assert not find_clock_done(None, DEFAULTS, BOX)
+    none = {**run(search_of(low_mhz=2400), 0), "finished": "2026-11-30T12:30:00Z"}
+    assert not find_clock_done(none, {**DEFAULTS, "low_mhz": 2400}, BOX)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cut=st.integers(0, 12), late=st.booleans(), own=st.one_of(st.none(), on_grid))
+def test_other_settings_after_a_search_that_was_cut_off_keep_the_boxs_own_wish(cut, late, own):
+    wish = UNLOCKED if own is None else {**LOCKED, "max_mhz": own}
+    search = run(search_of(wish, high_mhz=2300), 2250, cut=cut)
+    # killed after the box was set for the next step, or before
+    steps = search["steps"][:-1] if late and search["steps"] else search["steps"]
+    left = find_clock_resting({**search, "steps": steps})
+    assert find_clock_own_wish(left, search) == wish
+    second = find_clock_begin({**DEFAULTS, "high_mhz": 2250}, BOX, CARD, find_clock_own_wish(left, search), "x")
+    assert find_clock_own_wish(find_clock_resting(second), second) == wish
+
+
+def test_what_somebody_set_since_is_the_boxs_own_wish():
+    search = run(search_of({**LOCKED, "max_mhz": 2400}, high_mhz=2300), 2250, cut=3)
+    since = {**LOCKED, "max_mhz": 1950}
+    assert find_clock_own_wish(since, search) == since
+    assert find_clock_own_wish(since, {**search, "finished": "2026-11-30T12:30:00Z"}) == since
+    assert find_clock_own_wish(since, None) == since
+
+
+def test_a_search_whose_place_another_takes_comes_to_its_end():
+    box = {**BOX, "engines": [{"engine": "main", "model": "m", "image": "i", "profile": "p", "hash": "h"}]}
+    for cut, state in ((0, "stopped"), (3, "stopped"), (None, "found")):
+        search = {**run(search_of(), 2250, cut=cut), "box": box}
+        ended = find_clock_given_up(search, "2026-11-30T12:30:00Z")
+        assert (ended["state"], ended["finished"]) == (state, "2026-11-30T12:30:00Z")
+        validate(ended, SCHEMA)
+        assert not find_clock_resumable(ended, DEFAULTS, "box1")
+
+
+GPU = {
+    "supported_clocks": {"graphics_min_mhz": 210, "graphics_max_mhz": 3105, "graphics_step_mhz": 15},
+    "power_min_limit_w": 150.0,
+    "power_max_limit_w": 600.0,
+}
+
+
+def test_what_every_card_takes():
+    other = {
+        "supported_clocks": {**GPU["supported_clocks"], "graphics_max_mhz": 2850},
+        "power_min_limit_w": 100,
+        "power_max_limit_w": 450,
+    }
+    card = find_clock_card([GPU, other])
+    assert card == {"min_mhz": 210, "max_mhz": 2850, "step_mhz": 15, "power_min_w": 150.0, "power_max_w": 450}
+    assert "3000) is outside" in find_clock_problems({**DEFAULTS, "high_mhz": 3000}, card)[0]
+    limits = {**DEFAULTS, "power_limits_w": [50, 200, 500]}
+    assert [problem.split(",")[0] for problem in find_clock_problems(limits, card)] == [
+        "find_clock_power_limits_w has 50",
+        "find_clock_power_limits_w has 500",
+    ]
+    assert find_clock_problems(limits, find_clock_card([GPU, {**other, "power_min_limit_w": None}])) == []
+    odd = {**other, "supported_clocks": {**GPU["supported_clocks"], "graphics_step_mhz": 7}}
+    assert "different clocks" in find_clock_problems(DEFAULTS, find_clock_card([GPU, odd]))[0]
 
 
 @pytest.mark.parametrize(
@@ -223,9 +322,6 @@ def test_the_text_marks_what_is_simulated_and_shows_each_step():
     assert "simulated" in lines[0] and "simulated" in lines[-1]
     assert "gpu_clocks_max_mhz: 2205" in lines[-1]
     assert sum("2250 MHz" in line for line in lines) >= 2
-
-
-SCHEMA = json.loads((Path(__file__).parents[3] / "roles/find_clock/files/find_clock.schema.json").read_text())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, None])
