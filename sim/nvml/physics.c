@@ -1,6 +1,8 @@
 /*
- * What a card does. The figures fit what was seen on real cards: under full load about 2520 MHz and 450 W unlocked, 250 W
- * at 2100 MHz. They are an outline to test against, not a measurement.
+ * What a card does: an outline to test against, not a measurement. From the field report (August 2026, two RTX 4090s):
+ * unlocked cards boost to about 2500 MHz in spikes of 450 W; at a lock of 2100 MHz a prefill peaks at 250 W. 2520 MHz is
+ * the boost clock that NVIDIA states for an RTX 4090. The rest is assumed: that the spikes are the power of full load,
+ * 20 W for an idle card, and 3.5, the exponent that leads through the two points.
  */
 #include "sim.h"
 
@@ -8,7 +10,7 @@
 #include <time.h>
 
 #define IDLE_MW 20000.0
-#define FULL_MW 430000.0 /* above idle, at FULL_MHZ under full load */
+#define FULL_MW 430000.0 /* above idle, at FULL_MHZ under full load: 450 W in all */
 #define FULL_MHZ 2520.0
 #define IDLE_MEMORY_MHZ 405U
 #define LOADED_MEMORY_MHZ 10251U /* GeForce cards compute in P2, one step below their highest memory clock */
