@@ -25,7 +25,7 @@ sim-chat: ## ask the simulated boxes again
 sim-down: ## remove the simulated lab
 	@sim/lab.sh down
 
-replay: setup ## the field report replayed on a simulated box, some ten minutes; says nothing about hardware
+replay: setup ## the field report replayed on a simulated box, some fifteen minutes; says nothing about hardware
 	@$(BIN)/python sim/replay.py
 
 test: lint unit molecule ## everything that a change must pass

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# lab.sh up|site|chat|down: the simulated lab on this machine. `make sim` is up, site, chat.
+# lab.sh sim|build|up|site|chat|down: the simulated lab on this machine. sim is up, site, chat.
 #
+#   build  what the lab is made of, where something has changed
 #   up     builds what is missing and starts depot and boxes, bare
 #   site   converges them with the site.yml that real boxes get
 #   chat   asks each box for a chat completion
