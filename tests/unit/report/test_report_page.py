@@ -210,6 +210,24 @@ def test_the_search_tells_what_it_proposes_and_each_step(fixed):
     assert any("reboot" in picture.content[1].text for picture in figure.tagged("svg"))
 
 
+@pytest.mark.parametrize(
+    ("trial", "told"),
+    [
+        (None, "with the cards as they are set."),
+        ({"state": "unlocked"}, "with the cards unlocked."),
+        ({"state": "unlocked", "power_limit_w": 150}, "with the cards unlocked and a power limit of 150 W."),
+        ({"max_mhz": 2400}, "with a clock lock of 2400 MHz."),
+        ({"state": "locked", "max_mhz": 2100, "power_limit_w": "default"}, "2100 MHz and the default power limit."),
+    ],
+)
+def test_a_stress_run_tells_what_the_cards_were_set_to(texts, drawn, trial, told):
+    path = "2026-11-30/stress-box1-040000.json"
+    document = json.loads(texts[path])
+    document["result"]["trial"] = trial
+    _, tree = drawn({path: json.dumps(document)})
+    assert told in tree.tagged("figure")[0].text
+
+
 def test_a_search_under_way_is_shown_as_far_as_it_is(texts, drawn):
     path = "2026-11-30/find_clock-box1-071000.json"
     search = json.loads(texts[path])

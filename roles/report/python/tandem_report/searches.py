@@ -134,7 +134,7 @@ def stress(name, document):
     result, verdict = document.root.get("result"), document.root.get("verdict")
     figure = Figure(name, "Stress run", document.simulated, head=["", "value"])
     figure.notes = [Markup("{}: {}.").format(_outcome(verdict.get("outcome")), said(verdict.get("says")))]
-    figure.notes.append(Markup("Begun {}.").format(time(document.at)))
+    figure.notes.append(Markup("Begun {}, with {}.").format(time(document.at), _tried(result)))
     cards = list(result.get("gpus") or [])
     names = [f"GPU {shown(card.get('index'), 'plain')}" for card in cards]
     looks = [f"profile-{index % 4}" for index in range(len(cards))]
@@ -176,6 +176,7 @@ def stress(name, document):
     for title, keys, unit in (
         ("planned", ("seconds",), "s"),
         ("lasted", ("last_s",), "s"),
+        ("box without an answer", ("gone",), "s"),
         ("requests answered", ("requests", "completed"), ""),
         ("requests failed", ("requests", "failed"), ""),
         ("longest prompt answered", ("longest_prompt",), "tokens"),
@@ -186,6 +187,24 @@ def stress(name, document):
         if result.get(*keys):
             figure.rows.append([title, data(result.get(*keys), "plain", unit)])
     return figure
+
+
+def _tried(result):
+    """What the cards were set to for the time of the run, as HTML."""
+    trial = result.get("trial")
+    if not trial:
+        return "the cards as they are set"
+    free, clock, limit = trial.value.get("state") == "unlocked", trial.get("max_mhz"), trial.get("power_limit_w")
+    told = [Markup("the cards unlocked")] if free else []
+    if clock and not free:
+        told.append(Markup("a clock lock of {}").format(data(clock, "plain", "MHz")))
+    if limit:
+        told.append(
+            Markup("a power limit of {}").format(data(limit, "plain", "W"))
+            if limit.number() is not None
+            else Markup("the {} power limit").format(said(limit))
+        )
+    return Markup(" and ").join(told) or "the cards as they are set"
 
 
 def _column(rows, column):
