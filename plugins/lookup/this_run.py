@@ -17,7 +17,7 @@ description:
   - Without a term, the run itself as a dict of C(run), which tells runs apart, C(who), C(host), C(pid) and C(since).
   - Ask once and keep the answer. Where there is no C(/proc), each worker process counts as a run of its own.
   - With the dicts of other runs, as a lock names them, V(going) or V(over) for each, or V(unknown) for one on another
-    machine.
+    machine or in another container.
 author:
   - tandem (!UNKNOWN)
 options:
@@ -54,16 +54,29 @@ def main_process():
     return pid
 
 
+def first_line(path):
+    try:
+        with open(path, encoding="utf-8") as handle:
+            return handle.readline().strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def process_space():
+    """Where process numbers count: the same for all of a machine, another one in each container."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "unknown"
+
+
 def this_run():
     pid = main_process()
     host, started = socket.gethostname(), (stat(pid) or (0, 0))[1]
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as handle:
-            boot = handle.read().strip()
-    except OSError:
-        boot = "unknown"
+    # host names repeat: two machines, or two containers, may have the same
+    machine, boot = first_line("/etc/machine-id"), first_line("/proc/sys/kernel/random/boot_id")
     return {
-        "run": f"{host}:{boot}:{pid}:{started}",
+        "run": f"{host}:{machine}:{process_space()}:{boot}:{pid}:{started}",
         "who": f"{getpass.getuser()}@{host}",
         "host": host,
         "pid": pid,
@@ -73,12 +86,12 @@ def this_run():
 
 def state(holder, here):
     """going | over | unknown, for a run that a lock names, seen from the run `here`."""
-    host, boot = here["run"].split(":")[:2]
+    *place, boot, _, _ = here["run"].split(":")
     try:
-        its_host, its_boot, its_pid, its_start = holder["run"].split(":")
+        *its_place, its_boot, its_pid, its_start = holder["run"].split(":")
     except ValueError:
         return "unknown"
-    if its_host != host or boot == "unknown":
+    if its_place != place or boot == "unknown" or (its_boot != boot and "unknown" in place):
         return "unknown"
     found = stat(int(its_pid)) if its_boot == boot else None
     return "going" if found and found[1] == int(its_start) else "over"

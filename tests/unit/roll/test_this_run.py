@@ -43,12 +43,29 @@ def test_one_identity_for_all_tasks_of_a_run_and_another_for_the_next(tmp_path):
 def test_a_process_that_goes_on_and_one_whose_number_was_given_out_again():
     here = this_run.this_run()
     assert this_run.state(here, here) == "going"
-    host, boot, pid, started = here["run"].split(":")
-    assert this_run.state({"run": f"{host}:{boot}:{pid}:{int(started) - 1}"}, here) == "over"
-    assert this_run.state({"run": f"{host}:another-boot:{pid}:{started}"}, here) == "over"
+    host, machine, space, boot, pid, started = here["run"].split(":")
+    place = f"{host}:{machine}:{space}"
+    assert this_run.state({"run": f"{place}:{boot}:{pid}:{int(started) - 1}"}, here) == "over"
+    if machine != "unknown":
+        assert this_run.state({"run": f"{place}:another-boot:{pid}:{started}"}, here) == "over"
 
 
 def test_what_cannot_be_known():
     here = this_run.this_run()
-    assert this_run.state({"run": "elsewhere:boot:1:2"}, here) == "unknown"
-    assert this_run.state({"run": "unknown"}, here) == "unknown"
+    host, machine, space, boot, pid, started = here["run"].split(":")
+    for elsewhere in (
+        f"elsewhere:{machine}:{space}:{boot}:1:2",
+        # host names repeat, and containers have numbers of their own
+        f"{host}:another:{space}:another-boot:{pid}:{started}",
+        f"{host}:{machine}:1:{boot}:{pid}:{started}",
+        f"{host}:{boot}:{pid}:{started}",
+        "unknown",
+    ):
+        assert this_run.state({"run": elsewhere}, here) == "unknown"
+
+
+def test_another_boot_says_nothing_where_the_machine_has_no_id(monkeypatch):
+    monkeypatch.setattr(this_run, "first_line", lambda path: "unknown" if "machine" in path else "boot")
+    here = this_run.this_run()
+    assert this_run.state(here, here) == "going"
+    assert this_run.state({"run": here["run"].replace(":boot:", ":another:")}, here) == "unknown"
