@@ -54,6 +54,13 @@ options:
     description: Path of the admin socket.
     type: path
     default: /run/haproxy/admin.sock
+  master_socket:
+    description:
+      - Path of the master's socket. Through it the processes are asked that a reload has replaced, as their sessions
+        count.
+      - Where there is none, only the engines' C(/metrics) know what such a process still works on.
+    type: path
+    default: /run/haproxy-master.sock
 attributes:
   check_mode:
     description: Predicts what would be drained and restored. Does not wait.
@@ -120,7 +127,7 @@ configuration:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tandem_gateway import Admin, Gateway, GatewayError, summary
+from ansible.module_utils.tandem_gateway import Admin, Gateway, GatewayError, Master, summary
 
 
 def main():
@@ -135,6 +142,7 @@ def main():
             "timeout": {"type": "float", "default": 60},
             "wait": {"type": "bool", "default": True},
             "socket": {"type": "path", "default": "/run/haproxy/admin.sock"},
+            "master_socket": {"type": "path", "default": "/run/haproxy-master.sock"},
         },
         supports_check_mode=True,
     )
@@ -147,7 +155,7 @@ def main():
         module.fail_json(msg=f"metrics_urls names {', '.join(foreign)}, which is not in servers")
 
     admin = Admin(params["socket"])
-    gateway = Gateway(admin, params["backend"], names, module.check_mode)
+    gateway = Gateway(admin, Master(params["master_socket"]), params["backend"], names, module.check_mode)
     actions = []
     try:
         info = admin.info()

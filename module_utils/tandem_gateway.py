@@ -6,11 +6,16 @@ Runs on the gateway: Python 3.9 and the standard library only. Works with HAProx
 Three things decide whether a server gets requests, and all are read: the administrative state (ready, drain, maint),
 the health check with its counter, and the agent check. "UP" below is HAProxy's exact status; "UP 1/2" is not it: that
 server failed a check or has not been checked yet.
+
+A process that a reload has replaced goes on with its streams. It is not at the admin socket and refuses `set server`;
+new requests on its connections are passed to the process that has replaced it (haproxy.cfg). What it still works on is
+asked of it through the master's socket.
 """
 
 from __future__ import annotations
 
 import csv
+import os
 import socket
 import time
 import urllib.error
@@ -20,6 +25,8 @@ FORCED_MAINT, FORCED_DRAIN = 0x01, 0x08
 # as in "show servers state"
 STOPPED, RUNNING = 0, 2
 POLL_SECONDS = 0.5
+# the master's socket refuses for a moment when a reload has just been answered
+MASTER_SECONDS = 5
 WORK = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -40,6 +47,8 @@ class Admin:
                 connection.settimeout(self.timeout)
                 connection.connect(self.path)
                 connection.sendall(command.encode() + b"\n")
+                # the master would wait for more
+                connection.shutdown(socket.SHUT_WR)
                 pieces = []
                 while True:
                     piece = connection.recv(65536)
@@ -72,7 +81,7 @@ class Admin:
 
     def servers(self, backend):
         """{name: server()} of one backend; GatewayError where there is none of that name."""
-        stat = list(csv.DictReader(self.ask("show stat").lstrip("# ").splitlines()))
+        stat = rows_of(self.ask("show stat"))
         rows = {row["svname"]: row for row in stat if row["pxname"] == backend}
         if "BACKEND" not in rows:
             known = sorted({row["pxname"] for row in stat if row["svname"] == "BACKEND"})
@@ -88,6 +97,56 @@ class Admin:
                 state = dict(zip(names, line.split()))
                 states[state["srv_name"]] = state
         return {name: server(rows[name], state) for name, state in states.items() if name in rows}
+
+
+class Master(Admin):
+    """The master's socket, through which the processes answer that a reload has replaced: `@!PID COMMAND`."""
+
+    def __init__(self, path):
+        super().__init__(path, timeout=2)
+
+    def replaced(self):
+        """PIDs of the processes that reloads have replaced and that still live; none where there is no such socket."""
+        if not os.path.exists(self.path):
+            return []
+        deadline = time.monotonic() + MASTER_SECONDS
+        while True:
+            try:
+                text = self.ask("show proc")
+                break
+            except GatewayError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.2)
+        # a section ends where the next begins
+        lines = text.partition("# old workers")[2].split("\n#")[0].splitlines()
+        return [line.split()[0] for line in lines if line[:1].isdigit()]
+
+    def rows(self, pid):
+        """What `show stat` of a replaced process says; nothing when it has ended meanwhile."""
+        for _ in range(2):
+            try:
+                # one that is not found is told in a sentence, which has no such columns
+                return [row for row in rows_of(self.ask(f"@!{pid} show stat")) if row.get("pxname")]
+            except GatewayError:
+                # one that is just ending may take the question and never answer
+                continue
+        return []
+
+    def work(self, backend):
+        """{server: (sessions, queued)} of all these processes together."""
+        found = {}
+        for pid in self.replaced():
+            for row in self.rows(pid):
+                if row["pxname"] == backend:
+                    sessions, queued = found.get(row["svname"], (0, 0))
+                    found[row["svname"]] = sessions + int(row["scur"] or 0), queued + int(row["qcur"] or 0)
+        return found
+
+
+def rows_of(text):
+    """The answer to `show stat`, a dict for each line."""
+    return list(csv.DictReader(text.lstrip("# ").splitlines()))
 
 
 def server(row, state):
@@ -161,13 +220,17 @@ def work(url, timeout=5):
 class Gateway:
     """Acts on the servers `names` of one backend. `check` only reads."""
 
-    def __init__(self, admin, backend, names, check=False, clock=time.monotonic, sleep=time.sleep):
-        self.admin, self.backend, self.names, self.check = admin, backend, names, check
+    def __init__(self, admin, master, backend, names, check=False, clock=time.monotonic, sleep=time.sleep):
+        self.admin, self.master, self.backend, self.names, self.check = admin, master, backend, names, check
         self.clock, self.sleep = clock, sleep
 
     def look(self):
         """(all servers of the backend, the named ones)."""
         servers = self.admin.servers(self.backend)
+        for name, (sessions, queued) in self.master.work(self.backend).items():
+            if name in servers:
+                servers[name]["sessions"] += sessions
+                servers[name]["queued"] += queued
         unknown = [name for name in self.names if name not in servers]
         if unknown:
             raise GatewayError(
@@ -199,7 +262,7 @@ class Gateway:
     def wait_idle(self, urls, timeout):
         """Waits until, twice in a row, no session and no queue is here and nothing runs or waits in the engines.
 
-        The engines are asked because a HAProxy that a reload has replaced still streams, and is not at this socket.
+        The engines are asked as well, as other gateways and clients may send them requests.
         """
         deadline, quiet = self.clock() + timeout, 0
         while True:

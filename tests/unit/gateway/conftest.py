@@ -27,7 +27,7 @@ def gateway(tmp_path, engines):
     # a path of a UNIX socket is short
     made = Gateway(Path(os.path.realpath(tmp_path)), engines)
     try:
-        wait_for(lambda: os.path.exists(made.socket), what="HAProxy")
+        wait_for(made.answers, what="HAProxy")
         wait_for(lambda: all(made.status(name) == "UP" for name in engines), what="UP")
         yield made
     finally:

@@ -25,6 +25,10 @@ ENGINE_KEY = "engine-key-0123456789"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 
 
+def haproxy_version():
+    return re.search(r"version (\d+\.\d+)", subprocess.run([HAPROXY, "-v"], capture_output=True, text=True).stdout)[1]
+
+
 def load(name, path):
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
@@ -59,6 +63,7 @@ def render(folder, servers, version="2.6", **changes):
         "__gateway_haproxy_version": version,
         "__gateway_hash": "0123",
         "__gateway_socket": f"{folder}/admin.sock",
+        "__gateway_relay": "abns@tandem-gateway-test",
         "__gateway_state_file": f"{folder}/server-state",
         "__gateway_clients_file": f"{folder}/clients.map",
         "__gateway_engine_file": f"{folder}/engine.map",
@@ -89,7 +94,7 @@ class Gateway:
     def __init__(self, folder, engines, **changes):
         self.folder, self.engines, self.changes = folder, engines, changes
         self.port, self.admin_port, self.probe_port = free_port(), free_port(), free_port()
-        self.socket = f"{folder}/admin.sock"
+        self.socket, self.master = f"{folder}/admin.sock", f"{folder}/master.sock"
         self.probe = None
         digest = hashlib.sha256(CLIENT_KEY.encode()).hexdigest().upper()
         (folder / "clients.map").write_text(f"{digest} alice\n")
@@ -97,7 +102,9 @@ class Gateway:
         self.write()
         self.log = open(folder / "haproxy.log", "w")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [HAPROXY, "-W", "-f", str(folder / "haproxy.cfg")], stdout=self.log, stderr=subprocess.STDOUT
+            [HAPROXY, "-W", "-S", self.master, "-f", str(folder / "haproxy.cfg")],
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
         )
 
     def write(self, **changes):
@@ -109,7 +116,9 @@ class Gateway:
         text = render(
             self.folder,
             servers,
+            haproxy_version(),
             gateway_port=self.port,
+            __gateway_relay=f"abns@tandem-gateway-{self.port}",
             gateway_admin_port=self.admin_port,
             __gateway_probe_listen=["127.0.0.1", self.probe_port],
             **self.changes,
@@ -141,6 +150,13 @@ class Gateway:
             admin.sendall(command.encode() + b"\n")
             return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
 
+    def answers(self):
+        """The socket is there a moment before somebody listens."""
+        try:
+            return self.ask("show info")
+        except OSError:
+            return ""
+
     def reload(self):
         """As haproxy.service does with the role's ExecReload."""
         pid = self.ask("show info").split("\nPid: ")[1].split("\n")[0]
@@ -148,14 +164,9 @@ class Gateway:
         subprocess.run([*save, f"{self.folder}/haproxy.cfg"], check=True)
         subprocess.run([HAPROXY, "-c", "-q", "-f", str(self.folder / "haproxy.cfg")], check=True)
         self.process.send_signal(signal.SIGUSR2)
-
-        def other():
-            try:
-                return f"\nPid: {pid}\n" not in self.ask("show info")
-            except OSError:
-                return False
-
-        wait_for(other, what="the new process")
+        wait_for(
+            lambda: "\nPid: " in (text := self.answers()) and f"\nPid: {pid}\n" not in text, what="the new process"
+        )
 
     def status(self, name):
         for line in self.ask("show stat").splitlines():

@@ -14,6 +14,7 @@ SERVERS = ["box1-main", "box2-main"]
 def act(gateway, run_module):
     def run(state, servers=("box1-main",), check=False, **params):
         params = {"state": state, "servers": list(servers), "socket": gateway.socket, "timeout": 5} | params
+        params |= {"master_socket": gateway.master}
         return run_module(params, check)
 
     return run
