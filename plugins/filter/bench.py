@@ -31,7 +31,8 @@ def bench_result(outputs, recipes, box, endpoint, at, tandem=None):
     at        when, ISO 8601
     tandem    the commit of this project, or None
     """
-    about = next(output["about"] for output in outputs.values() if "about" in output)
+    measured = next(output for output in outputs.values() if "about" in output)
+    about = measured["about"]
     clocks = about["clocks"] or {}
     cases = {}
     for name, output in outputs.items():
@@ -52,8 +53,8 @@ def bench_result(outputs, recipes, box, endpoint, at, tandem=None):
         "format": FORMAT,
         "box": box,
         "engine": endpoint["engine"],
-        # of what runs: an inventory that was changed and not yet rolled out says nothing about it
-        "profile": endpoint.get("profile") if about["hash"] == endpoint.get("hash") else None,
+        # of what runs: an inventory that was changed and not yet rolled out says nothing about it, the box may
+        "profile": endpoint.get("profile") if about["hash"] == endpoint.get("hash") else measured["profile"],
         "at": at,
         "seconds": round(sum(run["seconds"] for case in cases.values() for run in case.get("runs", [])), 1),
         "simulated": about["simulated"],

@@ -53,7 +53,7 @@ def whole(value, seed=0, **over):
 
 def outputs(*values, **about):
     runs = [whole(value, n) for n, value in enumerate(values)]
-    return {"decode_chat": {"about": {**ABOUT, **about}, "prompts_sha256": "0" * 64, "runs": runs}}
+    return {"decode_chat": {"about": {**ABOUT, **about}, "profile": "kept", "prompts_sha256": "0" * 64, "runs": runs}}
 
 
 def made(*values, **about):
@@ -92,8 +92,10 @@ def test_unlocked_cards_have_no_lock(clocks, lock):
     assert made(60, clocks=clocks)["lock_mhz"] == lock
 
 
-def test_a_profile_that_is_not_what_runs_is_not_told():
-    assert made(60.0, hash="def")["profile"] is None
+def test_the_profile_is_that_of_what_runs():
+    """Before a change the inventory's is another one; the box knows what it serves."""
+    assert made(60.0)["profile"] == "p"
+    assert made(60.0, hash="def")["profile"] == "kept"
 
 
 def test_a_skipped_case():

@@ -153,6 +153,7 @@ def bench(engine, tmp_path):
                 "url": f"http://127.0.0.1:{engine.server_port}",
                 "model": "m",
                 "secrets": str(tmp_path / "secrets"),
+                "last_good": str(tmp_path / "about.json"),
             },
             "recipe": {
                 **{"figure": "decode_tok_s", "prompts": "chat", "input_tokens": None, "output_tokens": 32},
@@ -224,6 +225,21 @@ def test_what_is_needed_to_repeat_it(bench):
     cards = [{"index": index, "name": "NVIDIA GeForce RTX 4090", "power_limit_w": 450.0} for index in (0, 1)]
     assert output["about"]["cards"] == cards
     assert output["prompts_sha256"] == hashlib.sha256((bench.folder / "chat.json").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        ('{"hash": "abc", "profile": "p"}', "p"),
+        ('{"hash": "def", "profile": "p"}', None),
+        ("not JSON", None),
+        (None, None),
+    ],
+)
+def test_the_profile_of_what_runs(bench, kept, told):
+    if kept is not None:
+        (bench.folder / "about.json").write_text(kept)
+    assert json.loads(bench().stdout)["profile"] == told
 
 
 def test_the_client_has_the_key_and_nobody_else_sees_it(bench):
