@@ -21,19 +21,27 @@ requirements:
 ROLLS = ("Roll", "Rollback")
 
 
+def how_it_stands(out, back):
+    """A sentence about a box, out of the facts that the roll keeps of it; None where it had not begun."""
+    if out:
+        return "It stays out of the gateways, and a mark on it says that it is half-done."
+    if back:
+        return "It was back in service, but is not known to serve well; the next run looks at it."
+    if back is None:
+        return "Nothing had been changed on it."
+    return "It had not left the gateways yet; where a mark stands on it, the next run finishes it."
+
+
 def lost_text(lost, untouched):
     """What to say at the end.
 
-    lost       by box {task: what did not reach it, says: why, out: whether it had left the gateways}
+    lost       by box {task: what did not reach it, says: why, stands: how_it_stands}
     untouched  boxes of the roll whose turn did not come
     """
-    lines = ["", "The roll lost a box in the middle of its change, and goes no further."]
+    lines = ["", "The roll lost a box, and goes no further."]
     for box, about in lost.items():
         lines += [f"{box} was not reached any more at: {about['task']}", f"  {about['says']}"]
-        if about["out"]:
-            lines.append("  It stays out of the gateways, and a mark on it says that it is half-done.")
-        else:
-            lines.append("  It had not left the gateways yet; where a mark stands on it, the next run finishes it.")
+        lines.append(f"  {about['stands']}")
         lines.append(f"  Is it on, and does `ansible {box} -m ping` answer?")
     if untouched:
         lines.append(f"Not touched: {', '.join(untouched)}.")
@@ -73,13 +81,11 @@ class CallbackModule(CallbackBase):
                 continue
             variables = play.get_variable_manager().get_vars(play=play, host=result.host)
             boxes = variables["hostvars"]
-            if boxes[box].get("__roll_back") is not False:
-                continue
             says = str(result.result.get("msg", "")).strip().splitlines()
             lost[box] = {
                 "task": result.task.get_name().strip(),
                 "says": says[-1] if says else "no reason was given",
-                "out": bool(boxes[box].get("__roll_out")),
+                "stands": how_it_stands(boxes[box].get("__roll_out"), boxes[box].get("__roll_back")),
             }
             untouched = [each for each in variables["ansible_play_hosts_all"] if "__roll_back" not in boxes[each]]
         if lost:

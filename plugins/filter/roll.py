@@ -68,11 +68,42 @@ def roll_start_time(lines):
     return "the start of the engine took " + ", ".join(parts)
 
 
-def roll_states(looks, hostvars):
-    """A line for each engine of the roll: what its box serves now.
+def roll_failure(result):
+    """What `ansible_failed_result` says went wrong: a command's own words, or those of each item that failed."""
+    failed = [item for item in result.get("results") or [] if item.get("failed") or item.get("unreachable")]
+    texts = []
+    for item in failed or [result]:
+        # Ansible's "non-zero return code" says nothing; over a terminal `script` has all words on standard output
+        said = [item.get("stderr"), item.get("stdout")] if item.get("rc") else []
+        text = next((str(text).strip() for text in [*said, item.get("msg")] if text and str(text).strip()), "")
+        if text and text not in texts:
+            texts.append(text)
+    return "; ".join(texts) or "it did not say why; its output is above"
+
+
+def roll_not_up(gateways, box, endpoints):
+    """Sentences about engines of `box` that a gateway does not send requests; arguments as of roll_states."""
+    problems = []
+    for asked in gateways:
+        gateway = asked["item"]
+        if "servers" not in asked:
+            problems.append(f"{gateway} cannot be asked")
+            continue
+        for endpoint in endpoints:
+            name = f"{box}-{endpoint['engine']}"
+            now = _on_gateway(asked, name)
+            # one that somebody drained on purpose is no surprise
+            if now.get("status", "unknown") != "UP" and now.get("admin") != "drain":
+                problems.append(f"{name} is {now.get('status', 'unknown')} on {gateway}")
+    return problems
+
+
+def roll_states(looks, hostvars, gateways=()):
+    """A line for each engine of the roll: what its box serves now, and what the gateways think of it.
 
     looks     results of the module host_info, one for each box (`item`), asked for the containers of its engines
     hostvars  by box: `__vllm_endpoints`, what was wanted, and `__roll_before`, the containers before the roll
+    gateways  results of the module gateway_server, one for each gateway (`item`)
     """
     lines = []
     for look in looks:
@@ -81,19 +112,79 @@ def roll_states(looks, hostvars):
         for endpoint in hostvars[box]["__vllm_endpoints"]:
             name = endpoint["container"]
             if containers is None:
-                lines.append(f"{box}: {name} unknown, the box cannot be reached")
-                continue
-            now, before = _serves(containers[name]), _serves(hostvars[box]["__roll_before"][name])
-            if not now:
-                what = "serves nothing"
-            elif now == endpoint["hash"]:
-                what = f"serves the new configuration ({now})"
-            elif now == before:
-                what = f"serves what it served before ({now})"
+                what = "unknown, the box cannot be reached"
             else:
-                what = f"serves another configuration ({now})"
-            lines.append(f"{box}: {name} {what}")
+                now, before = _serves(containers[name]), _serves(hostvars[box]["__roll_before"][name])
+                if not now:
+                    what = "serves nothing"
+                elif now == endpoint["hash"]:
+                    what = f"serves the new configuration ({now})"
+                elif now == before:
+                    what = f"serves what it served before ({now})"
+                else:
+                    what = f"serves another configuration ({now})"
+            server = f"{box}-{endpoint['engine']}"
+            seen = [f"{_on_gateway(asked, server).get('status', 'unknown')} on {asked['item']}" for asked in gateways]
+            lines.append(", ".join([f"{box}: {name} {what}", *seen]))
     return lines
+
+
+def roll_back_engines(endpoints, containers, kept):
+    """What roll_back_targets wants of a box.
+
+    endpoints   `__vllm_endpoints`
+    containers  as module host_info found them
+    kept        what `vllm-last-good status` printed, or an empty text
+    """
+    about = json.loads(kept or "{}")
+    engines = []
+    for endpoint in endpoints:
+        runs = ((containers.get(endpoint["container"]) or {}).get("labels") or {}).get("tandem.config", "")
+        its = about.get(endpoint["engine"]) or {}
+        # as role vllm: where something else runs than what was seen to work, that was cut short and goes first
+        target = its.get("previous") if runs and runs == (its.get("current") or {}).get("hash") else its.get("current")
+        engines.append({"unit": endpoint["unit"], "runs": runs, "target": target})
+    return engines
+
+
+def roll_back_targets(boxes):
+    """{go, stay, lines, problem}: which boxes a rollback is about, and what to say of each.
+
+    boxes  by name, of roll_back_engines: each engine's unit, the hash that it runs, and an about.json or None
+
+    After a roll that stopped, some boxes serve already what the others go back to: going back with them too would take
+    them a step further than anybody means. They are left alone, unless the boxes are each other's target.
+    """
+    runs = {box: [engine["runs"] for engine in engines] for box, engines in boxes.items()}
+    targets = {box: [(engine["target"] or {}).get("hash") for engine in engines] for box, engines in boxes.items()}
+    stay = [box for box in boxes if any(runs[box] == targets[other] for other in boxes if other != box)]
+    go = [box for box in boxes if box not in stay]
+    lines = []
+    for box, engines in boxes.items():
+        for engine in engines:
+            target = engine["target"] or {}
+            where = "nothing to go back to"
+            if box in stay and go:
+                where = "already what others go back to, left alone"
+            elif target:
+                known = f"profile {target['profile']}, {target['image']}, found to work {target['since']}"
+                where = f"back to {target['hash']}, {known}"
+            lines.append(f"{box}: {engine['unit']} serves {engine['runs'] or 'nothing'}; {where}")
+    empty = [box for box in go if not all(targets[box])]
+    problem = ""
+    if boxes and not go:
+        problem = "each of these boxes serves what another would go back to. Say which is meant with --limit"
+    elif empty:
+        problem = (
+            f"{', '.join(empty)} has no earlier configuration that was seen to work; one is kept from the second "
+            "change on. Leave it out with --limit"
+        )
+    return {"go": go, "stay": stay, "lines": lines, "problem": problem}
+
+
+def _on_gateway(asked, server):
+    """How a result of the module gateway_server has `server`: {status, admin, ...}, or {}."""
+    return ((asked.get("servers") or {}).get(server) or {}).get("after") or {}
 
 
 def _serves(container):
@@ -110,7 +201,11 @@ class FilterModule:
             "lock_others": lock_others,
             "lock_refusal": lock_refusal,
             "lock_takes": lock_takes,
+            "roll_back_engines": roll_back_engines,
+            "roll_back_targets": roll_back_targets,
+            "roll_failure": roll_failure,
             "roll_interrupts_nobody": roll_interrupts_nobody,
+            "roll_not_up": roll_not_up,
             "roll_serial_of": roll_serial_of,
             "roll_start_time": roll_start_time,
             "roll_states": roll_states,
