@@ -401,12 +401,13 @@ def _result(search):
 def _says(search, best, fail, proposed, power):
     settings = search["settings"]
     name = search["box"]["name"]
+    runs = f"{settings['survive']} run{'' if settings['survive'] == 1 else 's'}"
     mark = " (simulated cards: this says nothing about real ones)" if search["box"]["simulated"] else ""
     if best is None:
         last = next(
             (step["says"] for step in reversed(search["steps"]) if step["outcome"] != "survived"), "nothing was tried"
         )
-        says = f"{name}: no clock survived {settings['survive']} runs; the last word: {last}"
+        says = f"{name}: no clock survived {runs}; the last word: {last}"
     else:
         end = (
             f"{fail} MHz failed"
@@ -415,7 +416,7 @@ def _says(search, best, fail, proposed, power):
             "tried: raise it to look further"
         )
         says = (
-            f"{name}: {best} MHz survived {settings['survive']} runs of {settings['seconds']} s; {end}. "
+            f"{name}: {best} MHz survived {runs} of {settings['seconds']} s; {end}. "
             f"With a margin of {settings['margin_mhz']} MHz: gpu_clocks_max_mhz: {proposed}"
         )
     told = [
