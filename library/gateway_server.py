@@ -9,7 +9,7 @@ module: gateway_server
 short_description: Drain servers of HAProxy, wait until they are idle, and restore them
 description:
   - Speaks to HAProxy through its admin socket. Runs on the host of the HAProxy, as root.
-  - An unknown server, an unknown backend, or a HAProxy that does not answer is an error.
+  - An unknown server (unless O(unknown_ok=true)), an unknown backend, or a HAProxy that does not answer is an error.
 options:
   backend:
     description: HAProxy's backend.
@@ -38,6 +38,19 @@ options:
       - Draining servers that are not C(UP) takes nothing away and is always allowed.
     type: int
     default: 1
+  assume_up:
+    description:
+      - With O(state=drained), names of further servers to count as C(UP), known or not. For a prediction whose run
+        would have brought them up before.
+    type: list
+    elements: str
+    default: []
+  unknown_ok:
+    description:
+      - Whether servers that HAProxy does not have are left out instead of being an error. For a prediction whose run
+        would have made them known before.
+    type: bool
+    default: false
   metrics_urls:
     description: With O(state=idle), addresses of the engines' C(/metrics) by server name.
     type: dict
@@ -138,6 +151,8 @@ def main():
             "servers": {"type": "list", "elements": "str", "default": []},
             "state": {"type": "str", "choices": ["drained", "idle", "up", "status"], "default": "status"},
             "minimum_up": {"type": "int", "default": 1},
+            "assume_up": {"type": "list", "elements": "str", "default": []},
+            "unknown_ok": {"type": "bool", "default": False},
             "metrics_urls": {"type": "dict", "default": {}},
             "timeout": {"type": "float", "default": 60},
             "wait": {"type": "bool", "default": True},
@@ -155,14 +170,15 @@ def main():
         module.fail_json(msg=f"metrics_urls names {', '.join(foreign)}, which is not in servers")
 
     admin = Admin(params["socket"])
-    gateway = Gateway(admin, Master(params["master_socket"]), params["backend"], names, module.check_mode)
+    master = Master(params["master_socket"])
+    gateway = Gateway(admin, master, params["backend"], names, module.check_mode, params["unknown_ok"])
     actions = []
     try:
         info = admin.info()
         everything, before = gateway.look()
         before = before if names else everything
         if state == "drained":
-            actions = gateway.drain(params["minimum_up"])
+            actions = gateway.drain(params["minimum_up"], params["assume_up"])
         elif state == "idle" and not module.check_mode:
             gateway.wait_idle(params["metrics_urls"], params["timeout"])
         elif state == "up":

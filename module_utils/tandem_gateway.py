@@ -179,20 +179,21 @@ def summary(one):
     return {name: one[name] for name in ("status", "admin", "sessions", "queued", "check", "agent")}
 
 
-def too_few(servers, names, minimum_up):
+def too_few(servers, names, minimum_up, assume_up=()):
     """Why draining `names` would leave fewer than `minimum_up` servers UP; None when it would not.
 
-    Draining a server that is not UP takes nothing away, and is how a broken one gets mended.
+    Draining a server that is not UP takes nothing away, and is how a broken one gets mended. `assume_up` are counted as
+    UP: others that will be by then.
     """
-    up = {name for name, one in servers.items() if one["up"]}
+    up = {name for name, one in servers.items() if one["up"]} | set(assume_up) - set(names)
     left = up - set(names)
     if left == up or len(left) >= minimum_up:
         return None
     others = ", ".join(f"{name} {one['status']}" for name, one in sorted(servers.items()) if name not in names)
     return (
         f"draining {', '.join(sorted(up & set(names)))} would leave {len(left)} of {len(servers)} servers UP, "
-        f"gateway_min_up is {minimum_up}; the others: {others or 'none'}. Bring the others up first, or lower "
-        "gateway_min_up"
+        f"gateway_min_up is {minimum_up}; the others: {others or 'none'}. Bring the others up first, "
+        "lower gateway_min_up, or allow it with -e tandem_allow_interruption=true"
     )
 
 
@@ -218,10 +219,13 @@ def work(url, timeout=5):
 
 
 class Gateway:
-    """Acts on the servers `names` of one backend. `check` only reads."""
+    """Acts on the servers `names` of one backend. `check` only reads; with `unknown_ok` servers may be unknown."""
 
-    def __init__(self, admin, master, backend, names, check=False, clock=time.monotonic, sleep=time.sleep):
+    def __init__(
+        self, admin, master, backend, names, check=False, unknown_ok=False, clock=time.monotonic, sleep=time.sleep
+    ):
         self.admin, self.master, self.backend, self.names, self.check = admin, master, backend, names, check
+        self.unknown_ok = unknown_ok
         self.clock, self.sleep = clock, sleep
 
     def look(self):
@@ -232,22 +236,22 @@ class Gateway:
                 servers[name]["sessions"] += sessions
                 servers[name]["queued"] += queued
         unknown = [name for name in self.names if name not in servers]
-        if unknown:
+        if unknown and not self.unknown_ok:
             raise GatewayError(
                 f"backend {self.backend} has no server {', '.join(unknown)}; it has "
                 f"{', '.join(sorted(servers)) or 'none'}. Run the play of the gateways, so that they know every engine"
             )
-        return servers, {name: servers[name] for name in self.names}
+        return servers, {name: servers[name] for name in self.names if name in servers}
 
     def set(self, name, state):
         self.admin.order(f"set server {self.backend}/{name} state {state}")
 
-    def drain(self, minimum_up):
+    def drain(self, minimum_up, assume_up=()):
         """Drains; returns what it did."""
         servers, mine = self.look()
         # maint stops the health checks, and a server that comes back from it counts as up before it was asked
         todo = [name for name, one in mine.items() if one["admin"] != "drain"]
-        why = too_few(servers, todo, minimum_up)
+        why = too_few(servers, todo, minimum_up, assume_up)
         if why:
             raise GatewayError(f"nothing was drained: {why}")
         if not self.check:

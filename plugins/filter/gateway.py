@@ -196,6 +196,15 @@ def gateway_status_text(results):
     )
 
 
+def gateway_lost(results):
+    """Which gateways could not be reached and why, from results of a task looped as `__gateway`; empty for none."""
+    return [
+        f"{result['__gateway']} cannot be reached ({' '.join(str(result.get('msg', '')).split()).rstrip('.')})"
+        for result in results
+        if result.get("unreachable")
+    ]
+
+
 def gateway_version(text):
     """HAProxy's version, as "2.6", from what `haproxy -v` says, or `apt-cache policy haproxy`; empty for neither."""
     found = re.search(r"(?:[Vv]ersion|Candidate:) (\d+\.\d+)", text)
@@ -211,5 +220,6 @@ class FilterModule:
             "gateway_problems": gateway_problems,
             "gateway_key_hash": gateway_key_hash,
             "gateway_status_text": gateway_status_text,
+            "gateway_lost": gateway_lost,
             "gateway_version": gateway_version,
         }
