@@ -45,12 +45,16 @@ def lock_takes(others, states, take=False):
 
 
 def roll_interrupts_nobody(groups, hostvars):
-    """Whether a box can leave service without a client noticing: there are gateways, and each has another box to ask.
+    """Whether any box can leave service and no client notices: there are gateways, and the others' engines are enough.
 
-    `gateway_min_up` is the gateways' own, as role gateway's drain reads it, and 1 where they do not say.
+    `gateway_min_up` is the gateways' own, as role gateway's drain reads it, and 1 where they do not say. It counts
+    engines; one of another box there must be even where it is 0.
     """
-    least = [int(hostvars[gateway].get("gateway_min_up", 1)) for gateway in groups.get("gateways", [])]
-    return bool(least) and len(groups["gpu_boxes"]) > max(least)
+    gateways, boxes = groups.get("gateways", []), groups["gpu_boxes"]
+    least = max([1, *(int(hostvars[gateway].get("gateway_min_up", 1)) for gateway in gateways)])
+    # of a box outside --limit only that it is there is known
+    engines = [len(hostvars.get(box, {}).get("__vllm_endpoints") or [None]) for box in boxes]
+    return bool(gateways) and sum(engines) - max(engines) >= least
 
 
 def roll_serial_of(groups):
