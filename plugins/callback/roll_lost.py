@@ -81,10 +81,16 @@ class CallbackModule(CallbackBase):
                 continue
             variables = play.get_variable_manager().get_vars(play=play, host=result.host)
             boxes = variables["hostvars"]
-            says = str(result.result.get("msg", "")).strip().splitlines()
+            # of a loop each item says it; with no_log nobody does
+            items = result.result.get("results") or [result.result]
+            says = [
+                str(item["msg"]).strip().splitlines()[-1]
+                for item in items
+                if item.get("unreachable") and item.get("msg")
+            ]
             lost[box] = {
                 "task": result.task.get_name().strip(),
-                "says": says[-1] if says else "no reason was given",
+                "says": says[-1] if says else "why not is hidden, as the task has secrets",
                 "stands": how_it_stands(boxes[box].get("__roll_out"), boxes[box].get("__roll_back")),
             }
             untouched = [each for each in variables["ansible_play_hosts_all"] if "__roll_back" not in boxes[each]]
