@@ -42,8 +42,8 @@ unit: build ## pytest; some of it asks the engine's image
 molecule: setup ## the scenarios, each on its own simulated boxes
 	@tests/molecule.sh
 
-test-long: setup ## scenarios that CI has no time for: runs cut short, the clock search; half an hour more
-	@tests/molecule.sh faults power
+test-long: setup ## the scenario that CI has no time for: runs that are cut short; a quarter of an hour
+	@tests/molecule.sh faults
 
 bench: setup ## how long module gpu_clocks takes beside a bare nvmlInit
 	@$(BIN)/python tests/bench/gpu_clocks_time.py
