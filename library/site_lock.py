@@ -135,12 +135,9 @@ def main():
         found = read(path)
     except OSError as error:
         module.fail_json(msg=f"the lock {path} cannot be used: {error}")
-    mine = (
-        (found or holder)["run"] == holder["run"]
-        if module.check_mode
-        else bool(found) and found["run"] == holder["run"]
-    )
-    module.exit_json(changed=False, mine=mine, holder=found)
+    run = found["run"] if found else None
+    takes = {None, module.params["instead_of"]} if module.check_mode and module.params["state"] == "held" else set()
+    module.exit_json(changed=False, mine=run in {holder["run"], *takes}, holder=found)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,10 @@ def test_check_mode_takes_nothing(tmp_path, capsys):
     path = tmp_path / "lock.json"
     assert ask(capsys, path, "held", ME, _ansible_check_mode=True)["mine"]
     assert not path.exists()
+    ask(capsys, path, "held", YOU)
+    assert not ask(capsys, path, "held", ME, _ansible_check_mode=True)["mine"]
+    assert ask(capsys, path, "held", ME, instead_of="you", _ansible_check_mode=True)["mine"]
+    assert ask(capsys, path, "status", ME)["holder"] == YOU
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}"])
