@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # molecule.sh [SCENARIO...]: scenarios on simulated boxes of their own. Without a name: those of `make test`, in two lanes beside each other, as
-# a scenario mostly waits; each line of output begins with its scenario.
+# a scenario mostly waits; each line of output begins with the time and its scenario.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$ROOT"
@@ -8,6 +8,9 @@ export PATH=$VENV/bin:$PATH
 lanes=("default host clocks power" "roll engine")
 # Another quarter of an hour, which CI does not have: make test-long.
 long="faults"
+
+# What comes in, with time and scenario before each line.
+stamped() { while IFS= read -r line; do printf '%(%H:%M:%S)T %s: %s\n' -1 "$1" "$line"; done; }
 
 # lane LAB NETWORK SCENARIO...
 lane() {
@@ -19,7 +22,7 @@ lane() {
   for scenario in "$@"; do
     local started=$SECONDS
     say "molecule: $scenario"
-    if ! molecule test --scenario-name "$scenario" 2>&1 | tee "$log" | sed -u "s/^/$scenario: /"; then
+    if ! molecule test --scenario-name "$scenario" 2>&1 | tee "$log" | stamped "$scenario"; then
       say "molecule: $scenario FAILED after $((SECONDS - started)) s"
       rm -f "$log"
       return 1
