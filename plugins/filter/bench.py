@@ -33,7 +33,6 @@ def bench_result(outputs, recipes, box, endpoint, at, tandem=None):
     """
     measured = next(output for output in outputs.values() if "about" in output)
     about = measured["about"]
-    clocks = about["clocks"] or {}
     cases = {}
     for name, output in outputs.items():
         if "skipped" in output:
@@ -58,8 +57,7 @@ def bench_result(outputs, recipes, box, endpoint, at, tandem=None):
         "at": at,
         "seconds": round(sum(run["seconds"] for case in cases.values() for run in case.get("runs", [])), 1),
         "simulated": about["simulated"],
-        # unlocked cards keep the clock that they would be locked to in their settings
-        "lock_mhz": clocks.get("max_mhz") if clocks.get("state", "locked") == "locked" else None,
+        "lock_mhz": _lock(about["clocks"] or {}),
         "tandem": tandem,
         "about": about,
         "cases": cases,
@@ -89,6 +87,11 @@ def bench_baseline(stored, result, replace=False):
     return {"format": FORMAT, "engine": result["engine"], "latest": name, "results": kept}
 
 
+def _lock(clocks):
+    """Unlocked cards keep the clock that they would be locked to in their settings."""
+    return clocks.get("max_mhz") if clocks.get("state", "locked") == "locked" else None
+
+
 def _clocks(result):
     return result["lock_mhz"], (result["about"]["clocks"] or {}).get("power_limit_w")
 
@@ -103,6 +106,19 @@ def _more_runs(old, new):
 def bench_before(stored):
     """The result of the configuration that was measured last, out of a baseline's file or None."""
     return ((stored or {}).get("results") or {}).get((stored or {}).get("latest"))
+
+
+def bench_compares(stored, case, clocks, prompts_sha256):
+    """Whether a baseline's file, or None, has a measure for `case` of a box whose cards are set to `clocks` now.
+
+    clocks          /etc/tandem/gpu-clocks.json of the box, or None
+    prompts_sha256  of the prompts that the case would be measured with
+    """
+    latest, clocks = bench_before(stored), clocks or {}
+    if not latest or case not in latest["cases"]:
+        return False
+    same_prompts = latest["cases"][case]["recipe"].get("prompts_sha256") == prompts_sha256
+    return same_prompts and _clocks(latest) == (_lock(clocks), clocks.get("power_limit_w"))
 
 
 def bench_not_as_wished(endpoints, containers):
@@ -172,6 +188,7 @@ class FilterModule:
             "bench_result": bench_result,
             "bench_baseline": bench_baseline,
             "bench_before": bench_before,
+            "bench_compares": bench_compares,
             "bench_not_as_wished": bench_not_as_wished,
             "bench_too_slow": bench_too_slow,
             "bench_lines": bench_lines,

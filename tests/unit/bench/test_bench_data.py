@@ -9,6 +9,7 @@ import yaml
 from bench import (
     bench_baseline,
     bench_before,
+    bench_compares,
     bench_lines,
     bench_not_as_wished,
     bench_outputs,
@@ -254,6 +255,27 @@ def test_a_gate_s_baseline_leaves_the_other_cases():
     stored = bench_baseline(None, bench_result(full, RECIPES, "box1", ENDPOINT, AT))
     stored = bench_baseline(stored, made(61.0), replace=True)
     assert (values(stored), values(stored, "prefill_8k")) == ([61.0], [4000.0])
+
+
+LOCKED = {"state": "locked", "max_mhz": 2100, "power_limit_w": None}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "case", "prompts", "compares"),
+    [
+        (LOCKED, "decode_chat", "0" * 64, True),
+        ({**LOCKED, "max_mhz": 2085}, "decode_chat", "0" * 64, False),
+        ({**LOCKED, "state": "unlocked"}, "decode_chat", "0" * 64, False),
+        ({**LOCKED, "power_limit_w": 350}, "decode_chat", "0" * 64, False),
+        (None, "decode_chat", "0" * 64, False),
+        (LOCKED, "decode_code", "0" * 64, False),
+        (LOCKED, "decode_chat", "1" * 64, False),
+    ],
+)
+def test_what_a_baseline_is_a_measure_for(clocks, case, prompts, compares):
+    stored = bench_baseline(None, made(60.0, clocks=LOCKED))
+    assert bench_compares(stored, case, clocks, prompts) is compares
+    assert bench_compares(None, case, clocks, prompts) is False
 
 
 def test_lines():
