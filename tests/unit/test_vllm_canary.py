@@ -73,15 +73,14 @@ class CorruptEngine(Engine):
 
 
 class PatientEngine(Engine):
-    """Answers its first chat only when a second one has arrived."""
+    """Answers no chat before all three have arrived."""
 
     def __init__(self):
         super().__init__()
-        self.both = threading.Barrier(2, timeout=10)
+        self.all = threading.Barrier(3, timeout=10)
 
     def chat(self, body):
-        if "chat_template_kwargs" not in body:
-            self.both.wait()
+        self.all.wait()
         return super().chat(body)
 
 
@@ -178,7 +177,7 @@ def test_a_healthy_engine_passes_every_check(canary):
     assert (code, stderr) == (0, "")
     assert {outcome for outcome, _ in checks.values()} == {"pass"}
     assert list(checks) == ["kv_cache", "text", "reasoning", "acceptance", "tools", "integrity"]
-    assert "320 of 400 drafted tokens were accepted (0.80)" in checks["acceptance"][1]
+    assert "480 of 600 drafted tokens were accepted (0.80)" in checks["acceptance"][1]
     assert engine.keys == {f"Bearer {KEY}"}
 
 
@@ -252,10 +251,10 @@ def test_an_empty_answer(canary):
 
 def test_e6_acceptance_that_collapsed(canary):
     said = fails(canary(Engine(drafted=50, accepted=5), *WANTED), "acceptance")
-    assert "10 of 100 drafted tokens were accepted (0.10), wanted is 0.5 or more" in said
+    assert "15 of 150 drafted tokens were accepted (0.10), wanted is 0.5 or more" in said
 
 
-@pytest.mark.parametrize(("drafted", "accepted"), [(0, 0), (20, 2)], ids=["no drafts", "too few drafts"])
+@pytest.mark.parametrize(("drafted", "accepted"), [(0, 0), (15, 1)], ids=["no drafts", "too few drafts"])
 def test_acceptance_that_cannot_be_measured_is_not_judged(canary, drafted, accepted):
     code, checks, _ = canary(Engine(drafted=drafted, accepted=accepted), *WANTED)
     assert code == 0
