@@ -108,17 +108,17 @@ def bench_before(stored):
     return ((stored or {}).get("results") or {}).get((stored or {}).get("latest"))
 
 
-def bench_compares(stored, case, clocks, prompts_sha256):
+def bench_compares(stored, case, recipe, clocks):
     """Whether a baseline's file, or None, has a measure for `case` of a box whose cards are set to `clocks` now.
 
-    clocks          /etc/tandem/gpu-clocks.json of the box, or None
-    prompts_sha256  of the prompts that the case would be measured with
+    recipe  what would be measured, with prompts_sha256
+    clocks  /etc/tandem/gpu-clocks.json of the box, or None
     """
     latest, clocks = bench_before(stored), clocks or {}
     if not latest or case not in latest["cases"]:
         return False
-    same_prompts = latest["cases"][case]["recipe"].get("prompts_sha256") == prompts_sha256
-    return same_prompts and _clocks(latest) == (_lock(clocks), clocks.get("power_limit_w"))
+    same_recipe = latest["cases"][case]["recipe"] == recipe
+    return same_recipe and _clocks(latest) == (_lock(clocks), clocks.get("power_limit_w"))
 
 
 def bench_not_as_wished(endpoints, containers):

@@ -261,21 +261,23 @@ LOCKED = {"state": "locked", "max_mhz": 2100, "power_limit_w": None}
 
 
 @pytest.mark.parametrize(
-    ("clocks", "case", "prompts", "compares"),
+    ("clocks", "case", "changes", "compares"),
     [
-        (LOCKED, "decode_chat", "0" * 64, True),
-        ({**LOCKED, "max_mhz": 2085}, "decode_chat", "0" * 64, False),
-        ({**LOCKED, "state": "unlocked"}, "decode_chat", "0" * 64, False),
-        ({**LOCKED, "power_limit_w": 350}, "decode_chat", "0" * 64, False),
-        (None, "decode_chat", "0" * 64, False),
-        (LOCKED, "decode_code", "0" * 64, False),
-        (LOCKED, "decode_chat", "1" * 64, False),
+        (LOCKED, "decode_chat", {}, True),
+        ({**LOCKED, "max_mhz": 2085}, "decode_chat", {}, False),
+        ({**LOCKED, "state": "unlocked"}, "decode_chat", {}, False),
+        ({**LOCKED, "power_limit_w": 350}, "decode_chat", {}, False),
+        (None, "decode_chat", {}, False),
+        (LOCKED, "decode_code", {}, False),
+        (LOCKED, "decode_chat", {"prompts_sha256": "1" * 64}, False),
+        (LOCKED, "decode_chat", {"output_tokens": 64}, False),
     ],
 )
-def test_what_a_baseline_is_a_measure_for(clocks, case, prompts, compares):
+def test_what_a_baseline_is_a_measure_for(clocks, case, changes, compares):
     stored = bench_baseline(None, made(60.0, clocks=LOCKED))
-    assert bench_compares(stored, case, clocks, prompts) is compares
-    assert bench_compares(None, case, clocks, prompts) is False
+    recipe = {**RECIPES["decode_chat"]["recipe"], "prompts_sha256": "0" * 64, **changes}
+    assert bench_compares(stored, case, recipe, clocks) is compares
+    assert bench_compares(None, case, recipe, clocks) is False
 
 
 def test_lines():
