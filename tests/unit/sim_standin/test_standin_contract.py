@@ -134,7 +134,9 @@ def test_answers_are_alike(pair, name):
 def test_streams_are_alike(pair, path, body):
     # the same words each time: half a character at the end of the model's random ones would be an event without text
     body = {"model": "m", "stream": True, "temperature": 0, **body}
-    real, standin = (engine.ask("POST", path, body) for engine in pair)
+    # on a busy machine vLLM puts all tokens into one event
+    answers = ([engine.ask("POST", path, body) for engine in pair] for _ in range(10))
+    real, standin = next(answer for answer in answers if all(len(each.events) > 3 for each in answer))
     assert (standin.status, standin.kind) == (real.status, real.kind)
     assert kinds(standin) == kinds(real)
     assert standin.reasons == real.reasons == ["length"]
