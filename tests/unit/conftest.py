@@ -1,6 +1,8 @@
 """The filter plugins importable by their file names, Ansible's commands found without an activated venv, real vLLM."""
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import real_vllm
 
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/filter"))
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "plugins/filter"))
 
 # a machine that is busy with a lab is no fault of what is tested
 hypothesis.settings.register_profile("tandem", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -33,6 +36,26 @@ def pytest_xdist_make_scheduler(config, log):
             return "real vLLM" if file.endswith(real_vllm.TOGETHER) else file
 
     return Scheduling(config, log)
+
+
+@pytest.fixture
+def run_play(tmp_path):
+    """Runs a play, given as data, with the roles of here; returns (exit code, what was printed, with single blanks)."""
+
+    def run(play, boxes, **variables):
+        (tmp_path / "play.yml").write_text(json.dumps([play]))
+        (tmp_path / "vars.json").write_text(json.dumps(variables))
+        done = subprocess.run(
+            ["ansible-playbook", "-i", f"{boxes},", str(tmp_path / "play.yml"), "-e", f"@{tmp_path / 'vars.json'}"],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROOT / "roles")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    return run
 
 
 @pytest.fixture(scope="session")

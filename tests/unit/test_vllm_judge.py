@@ -1,8 +1,5 @@
 """Rules and fit through the role's own variables, as a run prints them for two boxes."""
 
-import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,46 +13,29 @@ BOX = {
     "names": ["NVIDIA GeForce RTX 4090"],
     "driver": "580.95.05",
 }
-PLAY = [
-    {
-        "hosts": "all",
-        "connection": "local",
-        "gather_facts": False,
-        "tasks": [
-            {
-                "ansible.builtin.import_role": {"name": "vllm", "tasks_from": "judge"},
-                "vars": {"__vllm_box": "{{ test_box }}"},
+PLAY = {
+    "hosts": "all",
+    "connection": "local",
+    "gather_facts": False,
+    "tasks": [
+        {
+            "ansible.builtin.import_role": {"name": "vllm", "tasks_from": "judge"},
+            "vars": {"__vllm_box": "{{ test_box }}"},
+        },
+        {
+            "ansible.builtin.debug": {
+                "msg": "{{ ansible_play_hosts | map('extract', hostvars, '__vllm_judgements')"
+                " | flatten | vllm_summary }}"
             },
-            {
-                "ansible.builtin.debug": {
-                    "msg": "{{ ansible_play_hosts | map('extract', hostvars, '__vllm_judgements')"
-                    " | flatten | vllm_summary }}"
-                },
-                "run_once": True,
-            },
-        ],
-    }
-]
+            "run_once": True,
+        },
+    ],
+}
 
 
 @pytest.fixture
-def judge(tmp_path):
-    """Judges `settings` on two boxes; returns (exit code, what was printed, with single blanks)."""
-    (tmp_path / "play.yml").write_text(json.dumps(PLAY))
-
-    def run(box=BOX, **settings):
-        (tmp_path / "vars.json").write_text(json.dumps({"test_box": box, **settings}))
-        done = subprocess.run(
-            ["ansible-playbook", "-i", "box1,box2,", str(tmp_path / "play.yml"), "-e", f"@{tmp_path / 'vars.json'}"],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROOT / "roles")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
-
-    return run
+def judge(run_play):
+    return lambda box=BOX, **settings: run_play(PLAY, "box1,box2", test_box=box, **settings)
 
 
 def test_the_default_is_told_once_with_its_advice_and_its_fit(judge):

@@ -1,46 +1,26 @@
 """Settings of role vllm that no rule judges, and where the engine is then asked: through the role's own preflight."""
 
-import json
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PLAY = [
-    {
-        "hosts": "all",
-        "connection": "local",
-        "gather_facts": False,
-        "tasks": [
-            {"ansible.builtin.import_role": {"name": "vllm", "tasks_from": "preflight"}},
-            {"ansible.builtin.debug": {"msg": "asked at {{ __vllm_endpoints[0].url }}"}},
-        ],
-    }
-]
+PLAY = {
+    "hosts": "all",
+    "connection": "local",
+    "gather_facts": False,
+    "tasks": [
+        {"ansible.builtin.import_role": {"name": "vllm", "tasks_from": "preflight"}},
+        {"ansible.builtin.debug": {"msg": "asked at {{ __vllm_endpoints[0].url }}"}},
+    ],
+}
 
 
 @pytest.fixture
-def preflight(tmp_path):
-    """Returns (exit code, what was printed, with single blanks)."""
-    (tmp_path / "play.yml").write_text(json.dumps(PLAY))
-
-    def run(**settings):
-        settings = {"vllm_api_key": "a-key-of-these-tests-0123", **settings}
-        done = subprocess.run(
-            ["ansible-playbook", "-i", "box1,", str(tmp_path / "play.yml"), "-e", json.dumps(settings)],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROOT / "roles")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
-
-    return run
+def preflight(run_play):
+    return lambda **settings: run_play(PLAY, "box1", **{"vllm_api_key": "a-key-of-these-tests-0123", **settings})
 
 
 @pytest.mark.parametrize(
