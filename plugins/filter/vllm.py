@@ -70,12 +70,21 @@ def config_hash(config) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def vllm_option_hints(options):
+    """Sentences about vLLM's `options`, by the names that somebody may take for variables of role vllm."""
+    return {
+        f"vllm_{option.replace('-', '_')}": f"{option} is an option of vLLM; write vllm_args: {{{option}: ...}}."
+        for option in options
+    }
+
+
 class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
         return {
             "vllm_merge": vllm_merge,
+            "vllm_option_hints": vllm_option_hints,
             "vllm_arguments": vllm_arguments,
             "vllm_env_file": vllm_env_file,
             "config_hash": config_hash,

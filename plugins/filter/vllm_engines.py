@@ -92,6 +92,28 @@ def vllm_greatest_need(needs):
     return max(needs, key=NEEDS.index, default="nothing")
 
 
+def vllm_what_changes(about, image, command):
+    """What a restart is for, as short lines: the image, and options as they are and as they are wanted.
+
+    about    about.json of the configuration that runs (image, arguments), or None where nobody kept it
+    image    the wanted one, with its tag
+    command  the wanted arguments: model, and options as --name=value or --name
+    """
+    if not about:
+        return ["runs a configuration of which no run kept the options"]
+    changes = [f"image {about['image']} -> {image}"] if about["image"] != image else []
+    runs, wanted = ({name: value for name, _, value in _options(words)} for words in (about["arguments"], command))
+    for name in [*runs, *(name for name in wanted if name not in runs)]:
+        if runs.get(name) != wanted.get(name):
+            before, after = (options[name] or "on" if name in options else "not set" for options in (runs, wanted))
+            changes.append(f"{name} {before} -> {after}")
+    return changes or ["its key, environment, weights or cards"]
+
+
+def _options(words):
+    return [word[2:].partition("=") for word in words if word.startswith("--")]
+
+
 def vllm_engine_remarks(needs, left, removes):
     """Lines about what is out of the ordinary on a box.
 
@@ -228,6 +250,7 @@ class FilterModule:
             "vllm_uuids": vllm_uuids,
             "vllm_greatest_need": vllm_greatest_need,
             "vllm_engine_remarks": vllm_engine_remarks,
+            "vllm_what_changes": vllm_what_changes,
             "vllm_in_the_way": vllm_in_the_way,
             "vllm_clients_notice": vllm_clients_notice,
             "vllm_canary_failures": vllm_canary_failures,

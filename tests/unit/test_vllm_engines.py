@@ -14,6 +14,7 @@ from vllm_engines import (  # plugins/filter/vllm_engines.py
     vllm_greatest_need,
     vllm_in_the_way,
     vllm_uuids,
+    vllm_what_changes,
 )
 
 MAIN = {"name": "main"}
@@ -136,6 +137,32 @@ def test_nothing_stands_in_the_way_of_an_engine_that_stays_or_when_it_does_not_r
     left = {"vllm-old": {"running": True, "labels": {}, "active": True}}
     assert vllm_in_the_way([need(need="nothing")], left) == []
     assert vllm_in_the_way([need()], {"vllm-old": {**left["vllm-old"], "running": False}, "vllm-x": None}) == []
+
+
+ABOUT = {"image": "vllm:v1", "arguments": ["/models", "--max-num-seqs=16", "--flag", "--gone=1", "--same=2"]}
+
+
+@pytest.mark.parametrize(
+    ("about", "image", "options", "changes"),
+    [
+        (
+            ABOUT,
+            "vllm:v1",
+            ["--max-num-seqs=16", "--flag", "--gone=1", "--same=2"],
+            ["its key, environment, weights or cards"],
+        ),
+        (ABOUT, "vllm:v2", ["--max-num-seqs=16", "--flag", "--gone=1", "--same=2"], ["image vllm:v1 -> vllm:v2"]),
+        (
+            ABOUT,
+            "vllm:v1",
+            ["--same=2", "--max-num-seqs=8", "--new=3"],
+            ["max-num-seqs 16 -> 8", "flag on -> not set", "gone 1 -> not set", "new not set -> 3"],
+        ),
+        (None, "vllm:v1", [], ["runs a configuration of which no run kept the options"]),
+    ],
+)
+def test_what_a_restart_is_for(about, image, options, changes):
+    assert vllm_what_changes(about, image, ["/models", *options]) == changes
 
 
 LABELS = {"tandem.port": "8000", "tandem.models": "old,older"}

@@ -41,6 +41,7 @@ def test_where_an_engine_is_asked(preflight, listen, url):
     ("settings", "words"),
     [
         ({"vllm_prot": 8001}, ["vllm_prot is not a variable of this role: did you mean vllm_port?"]),
+        ({"vllm_max_num_seqs": 8}, ["max-num-seqs is an option of vLLM; write vllm_args: {max-num-seqs: ...}"]),
         ({"vllm_port": 70000}, ["vllm_port is 70000", "1024 to 65535"]),
         ({"vllm_profile": "qwen-42"}, ["vllm_profile is qwen-42", "qwen3.8-27b-int4"]),
         ({"vllm_args": {"max-num-seq": 8}}, ["did you mean max-num-seqs"]),
