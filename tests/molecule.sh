@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH
-lanes=("default host clocks power" "roll engine")
+lanes=("default host power" "roll engine clocks")
 # Another quarter of an hour, which CI does not have: make test-long.
 long="faults"
 
