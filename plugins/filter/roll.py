@@ -78,7 +78,8 @@ def roll_failure(result):
     texts = []
     for item in failed or [result]:
         # Ansible's "non-zero return code" says nothing; over a terminal `script` has all words on standard output
-        said = [item.get("stderr"), item.get("stdout")] if item.get("rc") else []
+        wordless = item.get("rc") or item.get("msg") == "non-zero return code"
+        said = [item.get("stderr"), item.get("stdout")] if wordless else []
         text = next((str(text).strip() for text in [*said, item.get("msg")] if text and str(text).strip()), "")
         if text and text not in texts:
             texts.append(text)

@@ -166,13 +166,6 @@ def stress_gone(watched, seconds, trial):
     }
 
 
-def stress_failure(failed):
-    """What Ansible's `ansible_failed_result` says, as one text: a command's own words, or those of each failed item."""
-    items = [item for item in failed.get("results") or [failed] if item.get("failed")] or [failed]
-    said = [(item.get("stderr") or item.get("msg") or "").strip() for item in items]
-    return "; ".join(text for text in said if text) or "a task failed; its output is above"
-
-
 def stress_tried(trial):
     """A trial's settings as a person reads them; None is the box's own wish."""
     if not trial:
@@ -350,7 +343,6 @@ class FilterModule:
             "stress_bursts": stress_bursts,
             "stress_engines": stress_engines,
             "stress_report": stress_report,
-            "stress_failure": stress_failure,
             "stress_gone": stress_gone,
             "stress_plan_text": stress_plan_text,
             "stress_tried": stress_tried,

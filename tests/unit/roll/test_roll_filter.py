@@ -126,6 +126,16 @@ def test_a_lab_without_the_group_of_gateways():
     ("result", "says"),
     [
         ({"msg": "too slow"}, "too slow"),
+        ({"failed": True, "msg": "no"}, "no"),
+        ({"failed": True, "msg": "non-zero return code", "stderr": "run x is under way\n"}, "run x is under way"),
+        (
+            {
+                "failed": True,
+                "msg": "One or more items failed",
+                "results": [{"failed": False}, {"failed": True, "msg": "drain"}],
+            },
+            "drain",
+        ),
         ({"msg": "non-zero return code", "rc": 1, "stderr": "it died\n", "stdout": ""}, "it died"),
         ({"msg": "non-zero return code", "rc": 1, "stderr": "", "stdout": "it died"}, "it died"),
         (

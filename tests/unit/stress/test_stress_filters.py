@@ -14,7 +14,6 @@ from stress import (
     OUTPUT_TOKENS,
     SHORTEST,
     stress_bursts,
-    stress_failure,
     stress_gone,
     stress_plan_text,
     stress_report,
@@ -188,23 +187,3 @@ def test_the_worst_comes_first():
         "requests": {"completed": 0, "failed": 2, "failures": [{"at_s": 1, "says": ""}]},
     }
     assert stress_verdict(result(**changes))["what"] == "reboot"
-
-
-@pytest.mark.parametrize(
-    ("failed", "says"),
-    [
-        ({"failed": True, "msg": "no"}, "no"),
-        ({"failed": True, "msg": "non-zero return code", "stderr": "run x is under way\n"}, "run x is under way"),
-        (
-            {
-                "failed": True,
-                "msg": "One or more items failed",
-                "results": [{"failed": False}, {"failed": True, "msg": "drain"}],
-            },
-            "drain",
-        ),
-        ({"failed": True}, "a task failed; its output is above"),
-    ],
-)
-def test_what_failed_is_said_in_its_own_words(failed, says):
-    assert stress_failure(failed) == says
