@@ -63,7 +63,7 @@ Look further:
                                                               a box, as Ansible reaches it
     sudo journalctl -u vllm-main -f                           its engine
     sudo tandem-gpu-clocks status                             its clock lock
-  curl --noproxy '*' http://10.98.77.20:8080/v1/chat/completions -H 'Authorization: Bearer simulated-client-key-0123456789' \
+  curl --noproxy '*' http://10.98.77.20:8080/v1/chat/completions -H 'Authorization: Bearer simulated-client-key-0123456789' \\
     -H 'Content-Type: application/json' -d '{"model": "qwen3.8-27b-int4", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}'
                                                               the gateway, as a client does
   ansible-playbook site.yml -i inventory/sim                  again: changes nothing (needs . .venv/bin/activate)
