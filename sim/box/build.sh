@@ -14,15 +14,18 @@ mirror() {
   echo "${found:-http://deb.debian.org/debian/}"
 }
 
+# Of its own key: a change of what is laid over it needs no new bootstrap. A month old is new enough for a simulated box.
 base() { # suite
-  local name=tandem-sim/box-base:$1
+  local name=tandem-sim/box-base:$1 key
+  key=$(hash_of "$packages" "${slim[*]}" "$1" "$(date +%Y-%m)")
+  image_is "$name" "$key" && return
   if timeout 60 docker pull -q "debian:$1" >/dev/null 2>&1; then
-    docker build -q -t "$name" - >/dev/null <<D
+    docker build -q --label "tandem.key=$key" -t "$name" - >/dev/null <<D
 FROM debian:$1
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${packages//,/ } >/dev/null
 D
   elif command -v mmdebstrap >/dev/null; then
-    mmdebstrap --quiet --variant=minbase --include="$packages" "${slim[@]}" "$1" - "$(mirror)" | docker import - "$name" >/dev/null
+    mmdebstrap --quiet --variant=minbase --include="$packages" "${slim[@]}" "$1" - "$(mirror)" | docker import --change "LABEL tandem.key=$key" - "$name" >/dev/null
   else
     die "no registry answers for debian:$1, and mmdebstrap is not installed: apt-get install mmdebstrap"
   fi
