@@ -128,7 +128,10 @@ gpu_info:
           description: Memory in MiB.
           type: int
         memory_used_mib:
-          description: Memory in use in MiB.
+          description: Memory in use in MiB, with what the driver keeps to itself.
+          type: int
+        memory_others_mib:
+          description: Of it what neither the driver nor a program that computes has, as a display and its desktop do.
           type: int
         display_active:
           description: Whether a display is driven.

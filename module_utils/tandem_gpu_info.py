@@ -139,6 +139,7 @@ def describe_gpu(nvml, handle, index):
     mig = ask("nvmlDeviceGetMigMode")
     utilisation = ask("nvmlDeviceGetUtilizationRates")
     display = ask("nvmlDeviceGetDisplayActive")
+    running = processes(nvml, handle)
     return {
         "index": index,
         "uuid": nvml("nvmlDeviceGetUUID", handle),
@@ -148,6 +149,7 @@ def describe_gpu(nvml, handle, index):
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "memory_total_mib": memory.total // MIB,
         "memory_used_mib": memory.used // MIB,
+        "memory_others_mib": memory_of_others(nvml, handle, memory, running),
         "display_active": None if display is None else bool(display),
         "mig_mode": None if mig is None else bool(mig[0]),
         "persistence_mode": bool(nvml("nvmlDeviceGetPersistenceMode", handle)),
@@ -168,7 +170,7 @@ def describe_gpu(nvml, handle, index):
         },
         "supported_clocks": supported_clocks(nvml, handle),
         "event_reasons": event_reasons(nvml, handle),
-        "processes": processes(nvml, handle),
+        "processes": running,
     }
 
 
@@ -214,6 +216,19 @@ def processes(nvml, handle):
         }
         for item in running
     ]
+
+
+def memory_of_others(nvml, handle, memory, running):
+    """MiB in use by what does not compute: a display, its desktop. None where the driver does not tell.
+
+    memory   of the call's first version, which counts what the driver keeps to itself as used
+    running  of processes()
+    """
+    version_2 = getattr(nvml.lib, "nvmlMemory_v2", None)
+    memory = (version_2 and nvml.optional("nvmlDeviceGetMemoryInfo", handle, version_2)) or memory
+    if running is None or any(item["used_mib"] is None for item in running):
+        return None
+    return max(0, memory.used // MIB - sum(item["used_mib"] for item in running))
 
 
 def _process_name(pid):

@@ -69,7 +69,10 @@ def _shared(wanted, what):
 
 def vllm_engine_box(box, gpus):
     """What rules and fit are told of a box (a vllm_box, or null) for an engine on the cards `gpus`, null being all."""
-    return {**box, "cards": len(gpus)} if box and box.get("cards") and gpus else box
+    if not (box and box.get("cards") and gpus):
+        return box
+    of_it = [card for card in box.get("gpus", []) if str(card["index"]) in map(str, gpus)]
+    return {**box, "cards": len(gpus), "gpus": of_it}
 
 
 def vllm_uuids(gpu_info, gpus):

@@ -55,7 +55,7 @@ void physics_read(const struct card *card, const struct gpu_state *gpu, struct r
 	reading->power_mw = (unsigned)(load ? power_at(mhz, load) : IDLE_MW + (mhz - CLOCK_MIN_MHZ) * 10.0);
 	reading->temperature_c = 33 + reading->power_mw / 11000;
 	reading->fan_percent = reading->power_mw > 60000 ? 30 + reading->power_mw / 11000 : 0; /* fans stand still when idle */
-	reading->memory_used = holders.bytes;
+	reading->memory_used = holders.bytes + card->display_mib * MIB;
 	reading->pstate = load ? NVML_PSTATE_2 : NVML_PSTATE_8;
 }
 

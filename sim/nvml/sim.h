@@ -59,6 +59,7 @@ struct card {
 	bool lost;
 	bool lock_held; /* false: Set returns SUCCESS and the clocks do not care */
 	bool display_active;
+	unsigned int display_mib; /* what the display's programs have */
 };
 
 #define CLOCK_MIN_MHZ 210U

@@ -54,7 +54,8 @@ def test_the_number_of_cards_counts_only_where_it_is_known():
 
 
 def test_an_engine_on_one_card_is_judged_for_one():
-    assert vllm_engine_box({"cards": 2, "memory_mib": 24564}, [1]) == {"cards": 1, "memory_mib": 24564}
+    box = {"cards": 2, "memory_mib": 24564, "gpus": [{"index": 0}, {"index": 1}]}
+    assert vllm_engine_box(box, [1]) == {"cards": 1, "memory_mib": 24564, "gpus": [{"index": 1}]}
     assert vllm_engine_box({"cards": 2}, None) == {"cards": 2}
     assert vllm_engine_box(None, [1]) is None
     assert vllm_engine_box({"cards": None}, [1]) == {"cards": None}

@@ -123,6 +123,15 @@ def test_info_documents_what_it_returns(box):
     assert set(returns["gpus"]["contains"]) == set(info["gpus"][0])
 
 
+def test_f20_info_tells_of_a_display_and_of_what_it_takes(box):
+    """A display's programs draw and do not compute, so they are in the memory and not among the processes."""
+    box.configure("gpu0.display_active 1\ngpu0.display_mib 512\n")
+    first, second = box.module("gpu_info")["gpu_info"]["gpus"]
+    assert (first["display_active"], first["memory_others_mib"]) == (True, 512)
+    assert (second["display_active"], second["memory_others_mib"]) == (False, 0)
+    assert first["memory_used_mib"] - second["memory_used_mib"] == 512
+
+
 def test_info_samples_only_what_works(box):
     box.module(max_mhz=2100)
     idle = box.module("gpu_info", sample_seconds=0.3)["gpu_info"]["gpus"][0]["samples"]
