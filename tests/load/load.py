@@ -150,6 +150,8 @@ class Load:
     def more(self):
         if self.args.stop_file and self.args.stop_file.exists():
             return False
+        if time.monotonic() - self.started > self.args.seconds:
+            return False
         if self.left is None:
             return True
         self.left -= 1
@@ -222,6 +224,12 @@ def main(argv=None):
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--requests", type=int, help="how many in all; without it until --stop-file appears")
     parser.add_argument("--stop-file", type=pathlib.Path, help="clients finish what they have begun when it exists")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1800,
+        help="the end in any case, also where nobody is left to write the stop file",
+    )
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--ignore-eos", action="store_true", help="have all of --max-tokens, which vLLM grants")
     parser.add_argument("--prompt-words", type=int, default=20)

@@ -114,6 +114,13 @@ def test_no_request_is_no_success(serve, tmp_path):
     assert code == 1 and outcome["requests"] == 0
 
 
+def test_it_ends_where_nobody_writes_the_stop_file(serve, tmp_path):
+    code, outcome = run(
+        serve(HEAD + event()), "--stop-file", str(tmp_path / "never"), "--timeout", "0.2", "--seconds", "0.1"
+    )
+    assert code == 1 and outcome["seconds"] < 5
+
+
 def test_silence_is_a_failure(serve):
     code, outcome = run(serve(HEAD + event()), "--requests", "1", "--timeout", "0.3")
     assert code == 1 and list(outcome["reasons"]) == ["no end within 0.3 s"]
