@@ -4,7 +4,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 started=$SECONDS
 
-base=${TANDEM_PYTHON:-python3}
+base=$(base_python)
 command -v "$base" >/dev/null || die "no $base on this machine; install Python 3.11 or newer, or name one: TANDEM_PYTHON=/path/to/python3"
 "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || die "$base is $("$base" -V); Python 3.11 or newer is needed: name one with TANDEM_PYTHON=/path/to/python3"

@@ -7,7 +7,18 @@ export TANDEM_CACHE=$CACHE
 VENV=$ROOT/.venv
 PYTHON=${PYTHON:-$VENV/bin/python}
 export PYTHON
+# What sets this means to keep an image small; here it has every ansible-playbook of hundreds compile the same files.
+unset PYTHONDONTWRITEBYTECODE
 mkdir -p "$CACHE" "$ROOT/.cache"
+
+# The Python that makes .venv: the distribution's where it is new enough, as one that pyenv has built is a quarter slower.
+base_python() {
+  local candidate
+  for candidate in "${TANDEM_PYTHON:-/usr/bin/python3}" "${TANDEM_PYTHON:-python3}"; do
+    "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+  done
+  printf '%s\n' "$candidate"
+}
 
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -30,7 +30,7 @@ strip:binutils
 "
 missing=$(for need in $needs; do command -v "${need%%:*}" >/dev/null || echo "${need##*:}"; done | sort -u)
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-"${TANDEM_PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
+"$(base_python)" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 # Debian 13 and Ubuntu 24.04 split the client from the daemon
 case " $missing " in *docker.io*) apt-cache show docker-cli >/dev/null 2>&1 && missing="$missing docker-cli" ;; esac
 # a daemon that answers already, here or elsewhere, needs no dockerd of ours
