@@ -34,6 +34,9 @@ EVENT_REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
+    # named in the headers of newer drivers only
+    0x200: "board_limit",
+    0x400: "reliability",
 }
 
 

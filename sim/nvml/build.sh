@@ -45,10 +45,10 @@ mkdir -p "$outdir"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$cc" -E -P -x c -DNVML_NO_UNVERSIONED_FUNC_DEFS "$header" > "$work/header.i"
-"$python" "$here/generate.py" "$work/header.i" "$work" --driver "$driver" --since "$here/since.txt" --without "$without" "${sources[@]}"
+"$python" "$here/generate.py" "$work/header.i" "$work" --driver "$driver" --since "$here/since.txt" --without "$without"
 printf 'extern const char sim_key[];\n__attribute__((used)) const char sim_key[] = "tandem-key:%s";\n' "$key" > "$work/key.c"
 # Not _GNU_SOURCE: with it newer C libraries give strtol a name that the older one in a container does not have.
-"$cc" -std=gnu11 -O1 -g0 -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra ${CFLAGS:-} \
+"$cc" -std=gnu11 -O1 -g0 -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra -Werror=missing-prototypes ${CFLAGS:-} \
     -DNVML_NO_UNVERSIONED_FUNC_DEFS -DSIM_DRIVER_VERSION="\"$driver\"" \
     -I"$here" -I"$work" -isystem "$(dirname "$header")" \
     -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o "$work/library" "${sources[@]}" "$work/exports.c" "$work/key.c" -lm

@@ -100,6 +100,7 @@ void card_read(int gpu, struct card *card)
 	card->lost = number(&config, gpu, "lost", 0) != 0;
 	card->lock_held = number(&config, gpu, "lock_held", 1) != 0;
 	card->display_active = number(&config, gpu, "display_active", 0) != 0;
+	card->reasons = (unsigned long long)number(&config, gpu, "event_reasons", 0);
 	card->display_mib = (unsigned)number(&config, gpu, "display_mib", 0);
 	text_free(&config);
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Write the exported NVML functions from the real header.
 
-usage: generate.py PREPROCESSED_HEADER OUTDIR --driver VERSION --since FILE [--without SYMBOL,...] SOURCE.c ...
+usage: generate.py PREPROCESSED_HEADER OUTDIR --driver VERSION --since FILE [--without SYMBOL,...]
 
 Writes OUTDIR/impl.h (prototypes of all impl_ functions) and OUTDIR/exports.c: each function of the header, traced and
-open to injected faults, calls impl_FUNCTION where one of the sources defines it and else says NOT_SUPPORTED.
+open to injected faults, calls impl_FUNCTION where one of the sources defines it and else says NOT_SUPPORTED. Which ones
+are defined is the linker's knowledge, not this program's: to exports.c each impl_ function is a weak symbol.
 Functions that the driver is too old for (lines `MAJOR SYMBOL` in --since) and those named in --without are left out.
 """
 
@@ -16,7 +17,6 @@ import sys
 from pathlib import Path
 
 PROTOTYPE = re.compile(r"(nvmlReturn_t|const\s+char\s*\*)\s*(nvml\w+)\s*\(([^)]*)\)\s*;")
-DEFINITION = re.compile(r"^[\w ]+[ *]impl_(nvml\w+)\(", re.MULTILINE)
 # Parameters that say something in a trace: numbers, enumerations, names. Other pointers are where results go.
 NUMBERS = re.compile(
     r"(unsigned |signed )?(int|long|long long|char)|unsigned|nvml\w+(Type|State|Mode|Id|Index|Level|Counter|Sensors)_t"
@@ -60,18 +60,15 @@ def trace(parameters: list[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def export(name: str, returns: str, parameters: list[tuple[str, str]], modelled: bool) -> str:
+def export(name: str, returns: str, parameters: list[tuple[str, str]]) -> str:
     arguments = ", ".join(parameter for _, parameter in parameters)
     if returns != "nvmlReturn_t":  # nvmlErrorString: nothing to trace, nothing that can fail
         return f"{signature(name, returns, parameters)}\n{{\n\treturn impl_{name}({arguments});\n}}\n"
     device = parameters[0][1] if parameters and parameters[0][0] == "nvmlDevice_t" else None
     body = [f'\tstruct call call = {{.function = "{name}"}};', *trace(parameters)]
     body.append(f"\tnvmlReturn_t result = call_begin(&call, {'true' if device else 'false'}, {device or 'NULL'});")
-    if modelled:
-        body.append(f"\tif (result == NVML_SUCCESS)\n\t\tresult = impl_{name}({arguments});")
-    else:
-        body += [f"\t(void){parameter};" for _, parameter in parameters]
-        body.append("\tif (result == NVML_SUCCESS)\n\t\tresult = NVML_ERROR_NOT_SUPPORTED;")
+    body.append("\tif (result == NVML_SUCCESS)")
+    body.append(f"\t\tresult = impl_{name} ? impl_{name}({arguments}) : NVML_ERROR_NOT_SUPPORTED;")
     body.append("\treturn call_end(&call, result);")
     return signature(name, returns, parameters) + "\n{\n" + "\n".join(body) + "\n}\n"
 
@@ -83,17 +80,15 @@ def main() -> int:
     parser.add_argument("--driver", required=True)
     parser.add_argument("--since", type=Path, required=True)
     parser.add_argument("--without", default="")
-    parser.add_argument("sources", nargs="+", type=Path)
     options = parser.parse_args()
 
     known = functions(options.header.read_text())
     if "nvmlInit_v2" not in known or len(known) < 300:
         print(f"{options.header}: {len(known)} functions found, expected some 400: not NVML's header?", file=sys.stderr)
         return 1
-    modelled = {name for source in options.sources for name in DEFINITION.findall(source.read_text())}
     without = {name for name in options.without.split(",") if name}
     since = [line.split() for line in options.since.read_text().splitlines() if not line.startswith("#")]
-    for what, names in (("--without", without), ("impl_", modelled), (options.since, {name for _, name in since})):
+    for what, names in (("--without", without), (options.since, {name for _, name in since})):
         if unknown := sorted(names - known.keys()):
             print(f"{what}: no such function in the header: {', '.join(unknown)}", file=sys.stderr)
             return 1
@@ -101,8 +96,10 @@ def main() -> int:
     without |= {name for major, name in since if int(options.driver.split(".")[0]) < int(major)}
     prototypes = [signature(f"impl_{name}", *known[name]) + ";" for name in sorted(known)]
     (options.outdir / "impl.h").write_text("\n".join(prototypes) + "\n")
-    exports = [export(name, *known[name], name in modelled) for name in sorted(known.keys() - without)]
-    (options.outdir / "exports.c").write_text('#include "sim.h"\n\n' + "\n".join(exports))
+    offered = sorted(known.keys() - without)
+    weak = [f"#pragma weak impl_{name}" for name in offered]
+    exports = [export(name, *known[name]) for name in offered]
+    (options.outdir / "exports.c").write_text("\n".join(['#include "sim.h"\n', *weak, "", *exports]))
     return 0
 
 

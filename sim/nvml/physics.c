@@ -47,6 +47,8 @@ void physics_read(const struct card *card, const struct gpu_state *gpu, struct r
 			mhz -= CLOCK_STEP_MHZ;
 		reading->reasons |= nvmlClocksEventReasonSwPowerCap;
 	}
+	if (load)
+		reading->reasons |= card->reasons;
 	reading->load = load;
 	reading->sm_mhz = mhz;
 	reading->memory_mhz = clamp(load ? LOADED_MEMORY_MHZ : IDLE_MEMORY_MHZ, gpu->memory_lock_min_mhz, gpu->memory_lock_max_mhz);

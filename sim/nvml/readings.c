@@ -112,7 +112,7 @@ nvmlReturn_t impl_nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, 
 	*reasons = nvmlClocksEventReasonGpuIdle | nvmlClocksEventReasonApplicationsClocksSetting | nvmlClocksEventReasonSwPowerCap |
 		   nvmlClocksThrottleReasonHwSlowdown | nvmlClocksEventReasonSyncBoost | nvmlClocksEventReasonSwThermalSlowdown |
 		   nvmlClocksThrottleReasonHwThermalSlowdown | nvmlClocksThrottleReasonHwPowerBrakeSlowdown |
-		   nvmlClocksEventReasonDisplayClockSetting;
+		   nvmlClocksEventReasonDisplayClockSetting | nvmlClocksEventReasonBoardLimit | nvmlClocksEventReasonReliability;
 	return NVML_SUCCESS;
 }
 
@@ -383,6 +383,9 @@ static nvmlReturn_t read_field(nvmlDevice_t device, nvmlFieldValue_t *field)
 
 	field->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 	field->value.ullVal = 0;
+	/* Power and energy of the card's module or of its memory alone: GeForce cards do not tell them. */
+	if (field->scopeId != NVML_POWER_SCOPE_GPU)
+		return NVML_ERROR_NOT_SUPPORTED;
 	switch (field->fieldId) {
 	case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
 	case NVML_FI_DEV_ENERGY:

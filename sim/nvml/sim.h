@@ -59,6 +59,7 @@ struct card {
 	bool lost;
 	bool lock_held; /* false: Set returns SUCCESS and the clocks do not care */
 	bool display_active;
+	unsigned long long reasons; /* event reasons that it has under load, whatever the lock and the limit */
 	unsigned int display_mib; /* what the display's programs have */
 };
 
@@ -171,6 +172,9 @@ nvmlReturn_t call_injected(const char *function, int gpu);
 int device_gpu(nvmlDevice_t device);
 nvmlReturn_t copy_string(const char *text, char *buffer, unsigned int length);
 
+/* Hidden, so that the linker settles within the library which of them there are. */
+#pragma GCC visibility push(hidden)
 #include "impl.h" /* generated: impl_ prototypes of all functions */
+#pragma GCC visibility pop
 
 #endif

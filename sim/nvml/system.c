@@ -124,46 +124,51 @@ nvmlReturn_t impl_nvmlGetExcludedDeviceCount(unsigned int *count)
 	return NVML_SUCCESS;
 }
 
-/* Not traced and never made to fail: it only names a code. */
+/*
+ * Not traced and never made to fail: it only names a code. The texts are those of NVIDIA's own library, which answers this
+ * without a driver (libnvidia-ml1 535.261.03 and 550.163.01; test_nvml_witnesses.py asks it).
+ */
 const char *impl_nvmlErrorString(nvmlReturn_t result)
 {
 	static const struct {
 		nvmlReturn_t code;
+		int since; /* the driver's branch; of those between the two that were asked nobody knows */
 		const char *text;
 	} texts[] = {
-		{NVML_SUCCESS, "Success"},
-		{NVML_ERROR_UNINITIALIZED, "Uninitialized"},
-		{NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument"},
-		{NVML_ERROR_NOT_SUPPORTED, "Not Supported"},
-		{NVML_ERROR_NO_PERMISSION, "Insufficient Permissions"},
-		{NVML_ERROR_ALREADY_INITIALIZED, "Already Initialized"},
-		{NVML_ERROR_NOT_FOUND, "Not Found"},
-		{NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
-		{NVML_ERROR_INSUFFICIENT_POWER, "Insufficient External Power"},
-		{NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
-		{NVML_ERROR_TIMEOUT, "Timeout"},
-		{NVML_ERROR_IRQ_ISSUE, "Interrupt Request Issue"},
-		{NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
-		{NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
-		{NVML_ERROR_CORRUPTED_INFOROM, "Corrupted infoROM"},
-		{NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
-		{NVML_ERROR_RESET_REQUIRED, "GPU requires restart"},
-		{NVML_ERROR_OPERATING_SYSTEM, "The operating system has blocked the request."},
-		{NVML_ERROR_LIB_RM_VERSION_MISMATCH, "RM has detected an NVML/RM version mismatch."},
-		{NVML_ERROR_IN_USE, "In use by another client"},
-		{NVML_ERROR_MEMORY, "Insufficient Memory"},
-		{NVML_ERROR_NO_DATA, "No data"},
-		{NVML_ERROR_INSUFFICIENT_RESOURCES, "Insufficient Resources"},
-		{NVML_ERROR_FREQ_NOT_SUPPORTED, "Requested frequency not supported"},
-		{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "The provided version is invalid/unsupported"},
-		{NVML_ERROR_DEPRECATED, "The requested functionality has been deprecated"},
-		{NVML_ERROR_NOT_READY, "The system is not ready for the request"},
-		{NVML_ERROR_GPU_NOT_FOUND, "No GPUs were found"},
-		{NVML_ERROR_INVALID_STATE, "Resource not in correct state to perform requested operation"},
+		{NVML_SUCCESS, 0, "Success"},
+		{NVML_ERROR_UNINITIALIZED, 0, "Uninitialized"},
+		{NVML_ERROR_INVALID_ARGUMENT, 0, "Invalid Argument"},
+		{NVML_ERROR_NOT_SUPPORTED, 0, "Not Supported"},
+		{NVML_ERROR_NO_PERMISSION, 0, "Insufficient Permissions"},
+		{NVML_ERROR_ALREADY_INITIALIZED, 0, "Already Initialized"},
+		{NVML_ERROR_NOT_FOUND, 0, "Not Found"},
+		{NVML_ERROR_INSUFFICIENT_SIZE, 0, "Insufficient Size"},
+		{NVML_ERROR_INSUFFICIENT_POWER, 0, "Insufficient External Power"},
+		{NVML_ERROR_DRIVER_NOT_LOADED, 0, "Driver Not Loaded"},
+		{NVML_ERROR_TIMEOUT, 0, "Timeout"},
+		{NVML_ERROR_IRQ_ISSUE, 0, "Interrupt Request Issue"},
+		{NVML_ERROR_LIBRARY_NOT_FOUND, 0, "NVML Shared Library Not Found"},
+		{NVML_ERROR_FUNCTION_NOT_FOUND, 0, "Function Not Found"},
+		{NVML_ERROR_CORRUPTED_INFOROM, 0, "Corrupted infoROM"},
+		{NVML_ERROR_GPU_IS_LOST, 0, "GPU is lost"},
+		{NVML_ERROR_RESET_REQUIRED, 0, "GPU requires reset"},
+		{NVML_ERROR_OPERATING_SYSTEM, 0, "GPU access blocked by the operating system"},
+		{NVML_ERROR_LIB_RM_VERSION_MISMATCH, 0, "Driver/library version mismatch"},
+		{NVML_ERROR_IN_USE, 0, "In use by another client"},
+		{NVML_ERROR_MEMORY, 0, "Insufficient Memory"},
+		{NVML_ERROR_NO_DATA, 0, "No data"},
+		{NVML_ERROR_VGPU_ECC_NOT_SUPPORTED, 0, "vGPU ECC not supported"},
+		{NVML_ERROR_INSUFFICIENT_RESOURCES, 0, "Insufficient Resources"},
+		{NVML_ERROR_FREQ_NOT_SUPPORTED, 0, "Invalid Frequency"},
+		{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, 0, "Argument version mismatch"},
+		{NVML_ERROR_DEPRECATED, 0, "Requested functionality has been deprecated"},
+		{NVML_ERROR_NOT_READY, 0, "System is not in ready state"},
+		{NVML_ERROR_GPU_NOT_FOUND, 550, "No supported GPUs were found"},
+		{NVML_ERROR_INVALID_STATE, 550, "Resource not in correct state to perform requested operation"},
 	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); ++i)
-		if (texts[i].code == result)
+		if (texts[i].code == result && driver_major() >= texts[i].since)
 			return texts[i].text;
 	return "Unknown Error";
 }

@@ -28,6 +28,19 @@ def test_has_every_function_of_the_header_and_no_other(build, tmp_path):
     assert symbols(tmp_path / "libnvidia-ml.so.1") == declared | {"nvmlInternalGetExportTable"}
 
 
+def test_whatever_a_source_defines_is_what_the_export_calls(build, library, tmp_path):
+    """Also a function that a macro writes: the linker knows it, no pattern has to."""
+    listing = subprocess.run(["nm", library / "libnvidia-ml.so.1"], capture_output=True, text=True, check=True).stdout
+    defined = set(re.findall(r" [tT] impl_(nvml\w+)", listing))
+    assert {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetName"} <= defined
+    assert not re.search(r" [wWuUvV] impl_", listing), "left for the loader, which looks elsewhere"
+    disassemble = ["objdump", "-d", "--no-show-raw-insn", library / "libnvidia-ml.so.1"]
+    code = subprocess.run(disassemble, capture_output=True, text=True, check=True).stdout
+    bodies = dict(re.findall(r"<(nvml\w+)>:\n(.*?)\n\n", code, re.DOTALL))
+    assert {name for name in defined & bodies.keys() if f"<impl_{name}>" not in bodies[name]} == set()
+    assert len(defined & bodies.keys()) > 90
+
+
 def test_old_driver_lacks_newer_functions(build, tmp_path):
     assert build(tmp_path, "470.256.02", "--without", "nvmlDeviceSetGpuLockedClocks,nvmlDeviceGetUUID").returncode == 0
     found = symbols(tmp_path / "libnvidia-ml.so.1")

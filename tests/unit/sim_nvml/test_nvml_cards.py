@@ -95,3 +95,46 @@ def test_memory_versions_agree(machine):
     assert used2 == 20000 << 20 and reserved2 > 0
     assert total == used + free == total2 == used2 + reserved2 + free2
     assert used == used2 + reserved2
+
+
+def test_lists_of_processes_that_nobody_is_in_are_empty(machine):
+    script = """
+        say([[f(g) for f in (n.nvmlDeviceGetGraphicsRunningProcesses, n.nvmlDeviceGetGraphicsRunningProcesses_v2,
+                             n.nvmlDeviceGetMPSComputeRunningProcesses, n.nvmlDeviceGetComputeRunningProcesses)]
+             for g in gpus()])
+    """
+    assert machine.run(script) == [[[], [], [], []]] * 2
+
+
+def test_fields_are_of_the_scope_that_was_asked_for(machine):
+    """The card's own power, and that of a module or of the memory, which a GeForce card does not tell."""
+    script = """
+        scopes = [n.NVML_POWER_SCOPE_GPU, n.NVML_POWER_SCOPE_MODULE, n.NVML_POWER_SCOPE_MEMORY]
+        fields = [(field, scope) for field in (n.NVML_FI_DEV_POWER_INSTANT, n.NVML_FI_DEV_POWER_DEFAULT_LIMIT)
+                  for scope in scopes]
+        say([[value.nvmlReturn, value.value.uiVal] for value in n.nvmlDeviceGetFieldValues(gpus()[0], fields)])
+    """
+    assert machine.run(script) == [[0, 20000], [3, 0], [3, 0], [0, 450000], [3, 0], [3, 0]]
+
+
+def test_affinity_is_of_the_cpus_that_are_there(machine):
+    script = """
+        g = gpus()[0]
+        masks = n.nvmlDeviceGetCpuAffinity(g, 16)
+        n.nvmlDeviceSetCpuAffinity(g)
+        say([sum(bin(mask).count('1') for mask in masks), os.sysconf('SC_NPROCESSORS_ONLN'),
+             n.nvmlDeviceGetMemoryAffinity(g, 1, n.NVML_AFFINITY_SCOPE_NODE)[0] & 1,
+             code(n.nvmlDeviceGetCpuAffinityWithinScope, g, 16, 2), code(n.nvmlDeviceGetCpuAffinity, g, 0)])
+    """
+    near, online, node, wrong_scope, no_room = machine.run(script)
+    assert near == online and (node, wrong_scope, no_room) == (1, 2, 2)
+
+
+def test_reasons_that_newer_headers_name(machine):
+    machine.ctl("set", "gpu1.event_reasons", "0x600")
+    machine.ctl("load", 1, 50)
+    script = (
+        "say([[n.nvmlDeviceGetCurrentClocksEventReasons(g), n.nvmlDeviceGetSupportedClocksEventReasons(g) & 0x600]"
+        " for g in gpus()])"
+    )
+    assert machine.run(script) == [[1, 0x600], [0x600, 0x600]]

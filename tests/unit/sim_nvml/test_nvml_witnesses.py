@@ -1,13 +1,15 @@
 """Programs that know nothing of the simulation say the same of the cards as pynvml does."""
 
 import json
-import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+ROOT = Path(__file__).parents[3]
 
 LOCK = "for g in gpus(): n.nvmlDeviceSetPersistenceMode(g, 1); n.nvmlDeviceSetGpuLockedClocks(g, 0, 2100)\nsay(0)"
 READ = """
@@ -62,91 +64,115 @@ print(json.dumps([{'index': d.index, 'uuid': d.uuid(), 'name': d.name(), 'watt':
     assert screen.returncode == 0 and "580.95.05" in screen.stdout
 
 
-# ---- Debian's own nvidia-smi ----
+# ---- NVIDIA's own library and nvidia-smi, of Debian's non-free ----
 
-VERSION = "535.261.03"
-PACKAGE = f"nvidia-smi_{VERSION}-1_amd64.deb"
-
-
-def fetch(cache, work):
-    """Put Debian's package into the cache; returns why it could not. apt checks its signature, in lists of its own."""
-    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    if not shutil.which("apt-get") or not keyring.exists():
-        return "no apt-get with Debian's keyring"
-    for folder in ("lists/partial", "archives/partial"):
-        (work / folder).mkdir(parents=True)
-    (work / "sources.list").write_text(f"deb [signed-by={keyring}] http://deb.debian.org/debian bookworm non-free\n")
-    settings = {
-        "Dir::Etc::sourcelist": work / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::State::lists": work / "lists",
-        "Dir::Cache": work,
-        "Debug::NoLocking": 1,
-        "APT::Sandbox::User": "root",
-        "Acquire::http::Timeout": 10,
-        "Acquire::Retries": 0,
-    }
-    apt = ["apt-get", "-q", *(f"-o{key}={value}" for key, value in settings.items())]
-    for command in (["update"], ["download", f"nvidia-smi={VERSION}-1"]):
-        try:
-            done = subprocess.run([*apt, *command], cwd=work, check=False, capture_output=True, text=True, timeout=120)
-        except subprocess.TimeoutExpired:
-            return f"apt-get {command[0]} took more than 120 s"
-        if done.returncode != 0:
-            return (done.stderr.strip().splitlines() or ["?"])[-1]
-    shutil.copy(work / PACKAGE, cache / f".{PACKAGE}")
-    os.replace(cache / f".{PACKAGE}", cache / PACKAGE)
-    return None
+# Older names of functions, which the library keeps for programs from before 2020; no header has them any more.
+NAMES_OF_OLD = {"nvmlGetBlacklistDeviceCount", "nvmlGetBlacklistDeviceInfoByIndex"}
 
 
-@pytest.fixture(scope="module")
-def nvidia_smi(tmp_path_factory):
-    """Path of Debian's nvidia-smi 535; kept in the cache, so that only the first run needs the network."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem"
-    cache = Path(os.environ.get("TANDEM_CACHE") or default) / "nvidia-smi"
-    cache.mkdir(parents=True, exist_ok=True)
-    if not shutil.which("dpkg-deb"):
-        pytest.skip("no dpkg-deb to unpack Debian's nvidia-smi with")
-    if not (cache / PACKAGE).exists() and (reason := fetch(cache, tmp_path_factory.mktemp("apt"))):
-        pytest.skip(f"Debian's nvidia-smi {VERSION} (bookworm non-free) cannot be had: {reason}")
-    tree = tmp_path_factory.mktemp("nvidia-smi")
-    subprocess.run(["dpkg-deb", "-x", cache / PACKAGE, tree], check=True)
-    return tree / "usr/lib/nvidia/current/nvidia-smi"
-
-
-@pytest.fixture(scope="module")
-def library_535(tmp_path_factory, build):
-    outdir = tmp_path_factory.mktemp("nvml535")
-    done = build(outdir, VERSION)
+@pytest.fixture(scope="module", params=["bookworm", "trixie"])
+def real(request, tmp_path_factory, build):
+    """The folder of sim/nvml/witness.sh for one release of Debian, and a simulated library of the same version."""
+    got = subprocess.run(
+        [ROOT / "sim/nvml/witness.sh", request.param], check=False, capture_output=True, text=True, timeout=300
+    )
+    if got.returncode:
+        pytest.skip(got.stderr.strip().splitlines()[-1])
+    folder = Path(got.stdout.strip())
+    version = (folder / "version").read_text().strip()
+    outdir = tmp_path_factory.mktemp("nvml")
+    done = build(outdir, version)
     assert done.returncode == 0, done.stderr
-    return outdir
+    return SimpleNamespace(folder=folder, version=version, outdir=outdir)
+
+
+def error_strings(library):
+    """In a process of its own: a library that was loaded stays."""
+    code = (
+        "import ctypes, json, sys; library = ctypes.CDLL(sys.argv[1])\n"
+        "library.nvmlErrorString.restype = ctypes.c_char_p\n"
+        "print(json.dumps([library.nvmlErrorString(code).decode() for code in [*range(-1, 60), 998, 999, 1000]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, library], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def functions(library):
+    listing = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r" (nvml\w+)", listing))
+
+
+def test_the_texts_of_errors_are_the_real_librarys(real):
+    says = error_strings(real.outdir / "libnvidia-ml.so.1")
+    assert says == error_strings(real.folder / "libnvidia-ml.so.1")
+    assert says[18 + 1] == "Driver/library version mismatch"
+
+
+def test_the_functions_are_the_real_librarys(real):
+    theirs = functions(real.folder / "libnvidia-ml.so.1")
+    assert len(theirs) > 300
+    assert functions(real.outdir / "libnvidia-ml.so.1") == theirs - NAMES_OF_OLD
 
 
 @pytest.fixture
-def smi(make_machine, tmp_path, nvidia_smi, library_535):
-    machine = make_machine(tmp_path, library_535, driver=VERSION)
+def smi(make_machine, tmp_path, real):
+    machine = make_machine(tmp_path, real.outdir, driver=real.version)
 
     def run(*arguments):
-        done = machine.program(nvidia_smi, *arguments)
+        done = machine.program(real.folder / "nvidia-smi", *arguments)
         return done.returncode, done.stdout + done.stderr
 
     return machine, run
 
 
-def test_real_nvidia_smi_reads_what_pynvml_reads(smi):
-    """All but processes: it takes those from a function of the internal table that nobody has documented."""
+def test_real_nvidia_smi_reads_what_pynvml_reads(smi, real):
     machine, run = smi
     machine.run(LOCK)
     fields = "index,uuid,name,power.draw,power.limit,utilization.gpu,temperature.gpu,memory.used,clocks.sm"
-    with machine.holder("--gpu", 1, "--memory-mib", 20000, "--load", 70):
+    with machine.holder("--gpu", 1, "--memory-mib", 20000, "--load", 70) as process:
         code, output = run(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
         ours = machine.run(READ)
         table = run()[1]
+        apps = run("--query-compute-apps=gpu_uuid,pid,name,used_memory", "--format=csv,noheader,nounits")
+        watched = run("pmon", "-c", "1")
     assert code == 0, output
     rows = [line.split(", ") for line in output.strip().splitlines()]
     keys = ("index", "uuid", "name", "watt", "limit", "use", "celsius", "mib", "sm")
     assert [[str(gpu[key]) for key in keys] for gpu in ours] == [[x.split(".")[0] for x in row] for row in rows]
-    assert "Driver Version: 535.261.03   CUDA Version: 12.2" in table and "20000MiB / 24564MiB" in table
+    assert re.search(rf"Driver Version: {real.version} +CUDA Version: 12[.]", table)
+    assert re.search(r"20000MiB / +24564MiB", table)
+    assert re.search(rf"\|    1   N/A  N/A +{process.pid}      C   \S.* 20000MiB \|", table), table
+    assert apps == (0, f"{ours[1]['uuid']}, {process.pid}, cat, 20000\n")
+    # a process's share of the card is not modelled
+    lines = [line.split() for line in watched[1].splitlines() if not line.startswith("#")]
+    assert watched[0] == 0 and [line[:3] for line in lines] == [["0", "-", "-"], ["1", str(process.pid), "C"]]
+
+
+def test_real_nvidia_smi_tells_all(smi):
+    """`nvidia-smi -q`: what a GeForce card has, N/A for the rest, and nothing out of memory that nobody wrote."""
+    machine, run = smi
+    machine.ctl("set", "gpu0.display_active", 1)
+    machine.ctl("set", "gpu0.display_mib", 512)
+    code, output = run("-q")
+    assert code == 0
+    first, second = (_fields(part) for part in output.split("\nGPU 0000")[1:])
+    assert output.count("\n") < 500 and "Function Not Found" not in output and "Process ID" not in output
+    assert first["Product Name"] == ["NVIDIA GeForce RTX 4090"] and first["Processes"] == ["None"]
+    assert (first["Display Active"], second["Display Active"]) == (["Enabled"], ["Disabled"])
+    assert first["Used"][0] == "512 MiB" and second["Used"][0] == "0 MiB"
+    # of the card, and of the module and memory, which a GeForce card does not tell
+    draws = first.get("Power Draw") or first["Instantaneous Power Draw"]
+    assert draws[0] == "20.00 W" and set(draws[1:]) == {"N/A"}
+    assert set(first["Default Power Limit"]) == {"450.00 W", "N/A"}
+    assert run("topo", "-m")[1].splitlines()[1].split()[:3] == ["GPU0", "X", "PHB"]
+
+
+def _fields(text):
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" : ")
+        found.setdefault(name.strip(), []).append(value)
+    return found
 
 
 def test_real_nvidia_smi_sets_what_simctl_sees(smi):
