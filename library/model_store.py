@@ -223,6 +223,15 @@ def run(module):
         return {**result, **check_only(params)}
     store, full = Store(params["path"], params["revision"], params["exclude"]), params["verify"] == "full"
     client = make_client(params)
+    try:
+        return work(module, params, result, store, client, full)
+    finally:
+        # each connection waits for the same limit
+        for sentence in list(dict.fromkeys(client.waited))[:3]:
+            module.warn(sentence)
+
+
+def work(module, params, result, store, client, full):
     if module.check_mode:
         files, missing = look(store, params, client, full)
     else:

@@ -18,20 +18,24 @@ import urllib.parse
 import urllib.request
 
 from .tandem_model_files import CHUNK, ModelError, file_hash
+from .tandem_model_wait import wait_of
 
 AGENT = "tandem-model-store/1"
 # Answers after which asking again makes sense.
 BUSY = {408, 425, 429, 500, 502, 503, 504}
+# Seconds that a run waits because a server wants to be left alone; the hub counts requests by five minutes.
+LONGEST = 600
 # A server that says nothing, or only a few bytes each time, must come to an end.
 PROGRESS = 2**20
 
 
 class Interrupted(Exception):
-    """Worth another try; says why, and how long the server wants to be left alone."""
+    """Worth another try; says why, how long the server wants to be left alone, and whether for too many requests."""
 
-    def __init__(self, why, wait=0.0):
+    def __init__(self, why, wait=0.0, limited=False):
         super().__init__(why)
         self.wait = wait
+        self.limited = limited
 
 
 def origin(url):
@@ -42,6 +46,23 @@ def origin(url):
 def shown(url):
     """`url` as it may stand in a message: signed addresses of content networks carry their secret in the query."""
     return url.split("?", 1)[0]
+
+
+def span(seconds):
+    """Seconds as a person says them."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def _way_out(limited):
+    if not limited:
+        return ""
+    return (
+        "Too many requests came from this address or token: wait, fetch with fewer boxes at once (model_store_source: "
+        "box), or set model_store_hub_token, whose account has a limit of its own. "
+    )
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -71,6 +92,8 @@ class Client:
         self.sleep = sleep
         # A part of addresses that must not stand in messages.
         self.secret = secret
+        # Sentences about rate limits that were waited for.
+        self.waited = []
         handlers = [_Redirects(self)] if use_proxy else [_Redirects(self), urllib.request.ProxyHandler({})]
         self.opener = urllib.request.build_opener(*handlers)
 
@@ -91,8 +114,7 @@ class Client:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in BUSY:
-                after = error.headers.get("Retry-After", "")
-                raise Interrupted(f"HTTP {error.code}", min(float(after), 300) if after.isdigit() else 0.0) from error
+                raise self._busy(url, error) from error
             raise HttpRefusal(f"{self.shown(url)} answers HTTP {error.code} {error.reason}", error.code) from error
         except urllib.error.URLError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error.reason):
@@ -105,6 +127,21 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             raise Interrupted(str(error) or type(error).__name__) from error
 
+    def _busy(self, url, error):
+        """Interrupted, or ModelError where the server wants to be left alone for longer than a run waits."""
+        wait, limit = wait_of(error.code, error.headers, time.time())
+        limited = error.code == 429
+        why = f"HTTP {error.code}"
+        if limited:
+            why += ", its rate limit" + (f' "{limit}"' if limit else "") + " is used up"
+        if (wait or 0) > LONGEST:
+            raise ModelError(
+                f"{self.shown(url)}: {why}, and it wants to be asked again in {span(wait)}, at "
+                f"{time.strftime('%H:%M UTC on %Y-%m-%d', time.gmtime(min(time.time() + wait, 4e9)))}. "
+                f"{_way_out(limited)}What has arrived is kept: run the same again then"
+            )
+        return Interrupted(why, wait or 0.0, limited)
+
     def _again(self, url, act):
         """What `act` returns; tried again, with growing pauses, while it is interrupted without progress."""
         failures = 0
@@ -114,11 +151,13 @@ class Client:
             except Interrupted as error:
                 failures = 1 if getattr(error, "progress", False) else failures + 1
                 if failures >= self.tries:
+                    way_out = _way_out(error.limited) or "Is the address right and can the box reach it? "
                     raise ModelError(
-                        f"{self.shown(url)}: {error}, {failures} times in a row. Is the address right and can the "
-                        "box reach it? "
+                        f"{self.shown(url)}: {error}, {failures} times in a row. {way_out}"
                         "What has arrived is kept: the next run goes on from there"
                     ) from error
+                if error.limited and error.wait:
+                    self.waited.append(f"{self.shown(url)}: {error}; waited {span(error.wait)}")
                 self.sleep(max(error.wait, min(2.0 ** (failures - 1), 30.0)))
 
     def get(self, url):

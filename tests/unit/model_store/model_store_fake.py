@@ -193,10 +193,12 @@ def store(tmp_path, monkeypatch):
     }
 
     def run(check=False, **params):
-        module = SimpleNamespace(params={**defaults, **params}, check_mode=check, _diff=True, log=run.log.append)
+        module = SimpleNamespace(
+            params={**defaults, **params}, check_mode=check, _diff=True, log=run.log.append, warn=run.warned.append
+        )
         return library.run(module)
 
-    run.path, run.slept, run.log = Path(defaults["path"]), [], []
+    run.path, run.slept, run.log, run.warned = Path(defaults["path"]), [], [], []
     run.Error = library.ModelError
     return run
 
