@@ -14,6 +14,7 @@ description:
   - A manifest beside the folder holds the hash of each file with size, times and inode of the moment in which it was
     verified. A file for which they have changed is hashed again, and fetched again if it is not what it was; the
     others cost nothing.
+  - With O(source=none) it also checks that an engine's container, which has this folder alone, sees all of its files.
   - Needs nothing but Python's standard library on the box.
 options:
   path:
@@ -140,6 +141,7 @@ says: {description: All of that in a sentence., type: str, returned: always}
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tandem_model_container import container_problems
 from ansible.module_utils.tandem_model_files import ModelError, human, structure_problems
 from ansible.module_utils.tandem_model_http import Client, HttpRefusal
 from ansible.module_utils.tandem_model_sources import hub_files, hub_refusal, path_files, web_files, without
@@ -149,6 +151,8 @@ from ansible.module_utils.tandem_model_store import PARALLEL, Lock, Store, copy,
 def check_only(params):
     """Result for source none: nothing is fetched, so what is wrong is an error."""
     path, hashed = params["path"], 0
+    if problems := container_problems(path):
+        raise ModelError(f"vllm_model is {path}: {'; '.join(problems)}")
     problems = structure_problems(path)
     if params["verify"] == "full" and not problems:
         store = Store(path, Store.revision_of(path))

@@ -12,6 +12,7 @@ import re
 
 CHUNK = 4 * 2**20
 SUMS = "SHA256SUMS"
+INDEX = "model.safetensors.index.json"
 
 
 class ModelError(Exception):
@@ -135,22 +136,41 @@ def structure_problems(folder):
     weights = sorted(name for name in names if name.endswith(".safetensors"))
     if not weights:
         problems.append(f"{folder} has no *.safetensors")
-    for name in sorted(names):
-        if name in ("config.json", "model.safetensors.index.json"):
-            try:
-                with open(os.path.join(folder, name), encoding="utf-8") as handle:
-                    content = json.load(handle)
-            except (OSError, ValueError) as error:
-                problems.append(f"{name} is damaged: {error}")
-                continue
-            shards = set(content.get("weight_map", {}).values()) if name.endswith("index.json") else set()
-            problems.extend(f"{shard} is missing, {name} names it" for shard in sorted(shards - names))
+    for name in sorted(names & {"config.json", INDEX}):
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as handle:
+                content = json.load(handle)
+            shards = set(content.get("weight_map", {}).values())
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            problems.append(f"{name} is damaged: {error}")
+            continue
+        missing = sorted(shard for shard in shards if not os.path.exists(os.path.join(folder, str(shard))))
+        problems.extend(f"{shard} is missing, {name} names it" for shard in missing)
+    if INDEX not in names:
+        problems.extend(_missing_of_a_row(weights))
     for name in weights:
         problems.extend(_safetensors_problem(os.path.join(folder, name), name))
+        # such programs make the file in its full length first
+        problems.extend(
+            f"{name} is still being downloaded, {name}{end} says" for end in (".aria2", ".part") if name + end in names
+        )
     return problems
 
 
+def _missing_of_a_row(weights):
+    """What is not there of model-00001-of-00004.safetensors and so on, where no index says it."""
+    for name in weights:
+        match = re.match(r"^(.*-)(\d{5})-of-(\d{5})(\.safetensors)$", name)
+        if match:
+            start, _, last, end = match.groups()
+            row = [f"{start}{number:05}-of-{last}{end}" for number in range(1, int(last) + 1)]
+            return [f"{each} is missing, as {name} tells" for each in row if each not in weights]
+    return []
+
+
 def _safetensors_problem(path, name):
+    if not os.path.isfile(path):
+        return [f"{name} is no file"]
     size = os.path.getsize(path)
     with open(path, "rb") as handle:
         start = handle.read(8)

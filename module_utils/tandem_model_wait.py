@@ -2,9 +2,9 @@
 """When a server wants to be asked again, by the headers of its refusal. Pure.
 
 The hub sends RateLimit with every answer, as drafts 8 and later of the IETF have it: "api";r=0;t=55, r being what is
-left and t the seconds until there is more. Its own client (huggingface_hub, utils/_http.py) takes it for the reason of a
-429 where r is 0, and else Retry-After. Mirrors and proxies have older forms: RateLimit-Reset in seconds, X-RateLimit-Reset
-in seconds or as a time.
+left and t the seconds until there is more. Its own client (huggingface_hub, utils/_http.py) takes it for the reason of
+a 429 where r is 0, and else Retry-After. Mirrors and proxies have older forms: RateLimit-Reset in seconds,
+X-RateLimit-Reset in seconds or as a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import email.utils
 import re
 
 # An item of a RateLimit header: a name, as a string or a token, and parameters.
-ITEM = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([A-Za-z*][^\s;,="]*))((?:\s*;\s*[a-z*][\w*.-]*\s*(?:=\s*(?:"[^"]*"|[^\s;,"]*))?)+)')
+ITEM = re.compile(
+    r'(?:"((?:[^"\\]|\\.)*)"|([A-Za-z*][^\s;,="]*))((?:\s*;\s*[a-z*][\w*.-]*\s*(?:=\s*(?:"[^"]*"|[^\s;,"]*))?)+)'
+)
 # Seconds since 1970 rather than from now.
 EPOCH = 10**9
 
