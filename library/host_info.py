@@ -36,10 +36,15 @@ options:
     type: list
     elements: str
     default: []
+  images:
+    description: Docker images of which to know whether the box has them.
+    type: list
+    elements: str
+    default: []
   urls:
     description:
       - Addresses to ask for, all at once, whether they answer.
-      - Proxies are taken from the environment and from APT's configuration.
+      - APT's own helper asks, so proxies, certificates and passwords are those that an installation would take.
     type: list
     elements: str
     default: []
@@ -68,60 +73,164 @@ EXAMPLES = r"""
 
 RETURN = r"""
 host_info:
-  description: What was found.
+  description: What was found. A name in capitals stands for each name that was found or asked for.
   returned: always
   type: dict
   contains:
-    os: {description: "C(id), C(version_id) and C(pretty_name) of os-release.", type: dict}
+    os:
+      description: Of os-release.
+      type: dict
+      contains:
+        id: {description: "Such as C(debian).", type: str}
+        version_id: {description: "Such as C(13).", type: str}
+        pretty_name: {description: What it calls itself., type: str}
     architecture: {description: "The machine's name for itself, such as C(x86_64).", type: str}
     kernel: {description: "The running kernel's release.", type: str}
     kernel_headers: {description: Whether the running kernel's headers are installed., type: bool}
     kernel_metas:
-      description: As C(packages), for the kernel's installed meta-packages, such as C(linux-image-generic).
+      description: Installed meta-packages of the kernel, such as C(linux-image-generic).
       type: dict
+      contains:
+        PACKAGE:
+          description: One of them.
+          type: dict
+          contains: &package
+            version: {description: Installed version., type: str}
+            held: {description: Whether dpkg holds it., type: bool}
+    headers_offered:
+      description:
+        - Packages that APT knows and that bring missing headers, of the running kernel and beside each meta-package.
+        - Asked for only where some are missing.
+      type: list
+      elements: str
     memory_mib: {description: Memory in MiB., type: int}
     time: {description: "The box's clock, in seconds since 1970.", type: float}
     clock_synchronised:
       description: Whether a time server keeps the clock right, or null where systemd does not say.
       type: bool
     gpus_on_pci:
-      description: "NVIDIA display devices: C(slot), C(device) and the C(driver) bound to each, or null."
+      description: NVIDIA display devices.
       type: list
+      elements: dict
+      contains:
+        slot: {description: "Such as C(0000:01:00.0).", type: str}
+        device: {description: "PCI device id, such as C(0x2684).", type: str}
+        driver: {description: "The driver that is bound to it, or null.", type: str}
     secure_boot: {description: "True or false, or null where the firmware does not say.", type: bool}
     nvidia_loaded: {description: "Version of the loaded NVIDIA module, or null.", type: str}
     nvidia_installed: {description: "Version of the module that the next load would take, or null.", type: str}
-    nvidia_kernels: {description: Kernels for which an NVIDIA module is installed., type: list}
+    nvidia_kernels: {description: Kernels for which an NVIDIA module is installed., type: list, elements: str}
     nvidia_packages:
-      description: As C(packages), for every installed package of the driver, but none of the container toolkit.
+      description: Installed packages of the driver, none of the container toolkit.
       type: dict
+      contains:
+        PACKAGE: {description: One of them., type: dict, contains: *package}
+    nvidia_library:
+      description: The library of NVML that a program would load, or null.
+      type: dict
+      contains:
+        path: {description: The file behind its links., type: str}
+        version: {description: "Version in the file's name, or null.", type: str}
+        package: {description: "Package that the file belongs to, or null.", type: str}
+    nvidia_uninstaller: {description: "What NVIDIA's .run file leaves to remove it with, or null.", type: str}
+    persistenced:
+      description:
+        - Commands with which nvidia-persistenced.service starts, as its own file has them, or null without such a unit.
+        - Drop-ins are not read.
+      type: list
+      elements: str
     initramfs:
-      description:
-        - C(tool) that makes it, C(update-initramfs), C(dracut) or null.
-        - C(oldest), the modification time of the oldest one, or null.
+      description: How the initramfs is made.
       type: dict
-    apt_sources: {description: "APT's repositories that are switched on: C(file) and C(uri) of each.", type: list}
-    packages: {description: "By name: C(version) or null, and C(held).", type: dict}
+      contains:
+        tool: {description: "C(update-initramfs), C(dracut) or null.", type: str}
+        oldest: {description: "Modification time of the oldest one, or null.", type: float}
+    apt_sources:
+      description: Entries of APT's source files that are switched on, one for each address.
+      type: list
+      elements: dict
+      contains:
+        file: {description: The file that it is in., type: str}
+        uri: {description: The repository's address., type: str}
+    packages:
+      description: By name.
+      type: dict
+      contains:
+        PACKAGE:
+          description: One that was asked for, or that a pattern matches.
+          type: dict
+          contains:
+            version: {description: "Installed version, or null.", type: str}
+            held: {description: Whether dpkg holds it., type: bool}
     paths:
-      description:
-        - By path C(exists), C(modified) (a time), and C(names) in a directory.
-        - C(free_mib) and C(filesystem) (a number) of the file system that it is on or would be on.
+      description: By path.
       type: dict
+      contains:
+        PATH:
+          description: One that was asked for.
+          type: dict
+          contains:
+            exists: {description: Whether it is there., type: bool}
+            modified: {description: "Modification time, or null.", type: float}
+            free_mib: {description: MiB that are free in the file system that it is on or would be on., type: int}
+            filesystem: {description: A number for that file system., type: int}
+            names: {description: Names in a directory., type: list, elements: str}
     files:
-      description: "By path, null where there is none: C(sha256), C(mode) as in C(0755), C(uid) and C(gid)."
+      description: By path.
       type: dict
-    urls: {description: "By address: null where it answers, or why it does not.", type: dict}
-    engines: {description: Names of running containers with tandem's label C(tandem.config)., type: list}
-    images_mib: {description: What Docker's images take in MiB; layers that images share count for each., type: int}
+      contains:
+        PATH:
+          description: One that was asked for, or null where there is none.
+          type: dict
+          contains:
+            sha256: {description: Digest of its content., type: str}
+            mode: {description: "As in C(0755).", type: str}
+            uid: {description: Owner., type: int}
+            gid: {description: Group., type: int}
+    urls:
+      description: By address.
+      type: dict
+      contains:
+        URL: {description: "Null where it answers, or why it does not.", type: str}
+    engines: {description: Names of running containers with tandem's label C(tandem.config)., type: list, elements: str}
+    images:
+      description: By name.
+      type: dict
+      contains:
+        IMAGE: {description: Whether Docker has it., type: bool}
     docker:
-      description:
-        - C(installed), C(version) of the daemon that answers, or null, C(snap), C(desktop).
-        - C(config_is_newer) when daemon.json changed after the daemon started, C(daemon_json), its text or null,
-        - C(daemon_json_error), what dockerd has against it, or null, and C(loaded), settings that the daemon runs with.
+      description: Of the Docker Engine.
       type: dict
+      contains:
+        installed: {description: Whether dockerd is there., type: bool}
+        version: {description: "Version of the daemon that answers, or null.", type: str}
+        snap: {description: Whether it is installed as a snap., type: bool}
+        desktop: {description: Whether Docker Desktop is installed., type: bool}
+        config_is_newer: {description: Whether daemon.json changed after the daemon started., type: bool}
+        daemon_json: {description: "Text of daemon.json, or null.", type: str}
+        daemon_json_error: {description: "What dockerd has against daemon.json, or null.", type: str}
+        loaded:
+          description: "Settings that the daemon runs with, under daemon.json's names, or null where none answers."
+          type: dict
+          contains:
+            live-restore: {description: Whether containers outlive the daemon., type: bool}
+            log-driver: {description: Where containers' output goes., type: str}
+            features.cdi: {description: Whether it gives devices by CDI., type: bool}
     containers:
-      description:
-        - By name, null where there is none, C(running), C(labels), and C(active), whether its unit is active.
+      description: By name.
       type: dict
+      contains:
+        CONTAINER:
+          description: One that was asked for, or null where there is none.
+          type: dict
+          contains:
+            running: {description: Whether it runs., type: bool}
+            labels:
+              description: Its labels.
+              type: dict
+              contains:
+                LABEL: {description: Its value., type: str}
+            active: {description: Whether its unit is active., type: bool}
 """
 
 import glob
@@ -132,17 +241,28 @@ import platform
 import re
 import shutil
 import subprocess
+import tempfile
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
 
+APT_HELPER = "/usr/lib/apt/apt-helper"
+# A root of their own for tests; a box's is "".
+ROOT = ""
+
+
+def at(path):
+    return ROOT + path
+
+
+def matching(pattern):
+    return sorted(path[len(ROOT) :] for path in glob.glob(ROOT + pattern))
+
 
 def read(path):
     try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
+        with open(at(path), encoding="utf-8", errors="replace") as handle:
             return handle.read().strip()
     except OSError:
         return None
@@ -172,10 +292,10 @@ def memory_mib():
 
 def gpus_on_pci():
     found = []
-    for device in sorted(glob.glob("/sys/bus/pci/devices/*")):
+    for device in matching("/sys/bus/pci/devices/*"):
         if read(device + "/vendor") != "0x10de" or not (read(device + "/class") or "").startswith("0x03"):
             continue
-        driver = os.path.join(device, "driver")
+        driver = at(device + "/driver")
         found.append(
             {
                 "slot": os.path.basename(device),
@@ -187,10 +307,10 @@ def gpus_on_pci():
 
 
 def secure_boot():
-    variables = glob.glob("/sys/firmware/efi/efivars/SecureBoot-*")
+    variables = matching("/sys/firmware/efi/efivars/SecureBoot-*")
     if not variables:
         return None
-    with open(variables[0], "rb") as handle:
+    with open(at(variables[0]), "rb") as handle:
         return handle.read()[-1:] == b"\x01"
 
 
@@ -218,40 +338,85 @@ def nvidia_packages():
     return {name: found[name] for name in sorted(found) if "container" not in name}
 
 
+KERNEL_PACKAGES = ["linux-image-*", "linux-headers-*", "linux-generic*", "linux-lowlatency*", "linux-oem*"]
+
+
 def kernel_metas():
     """linux-image-generic is one, linux-image-6.8.0-40-generic is a kernel itself."""
-    return [
-        name
-        for name in sorted(packages(["linux-image-*", "linux-headers-*"]))
-        if not re.search(r"-\d+\.\d+\.\d+", name)
-    ]
+    found = packages(KERNEL_PACKAGES)
+    return {name: found[name] for name in sorted(found) if not re.search(r"-\d+\.\d+\.\d+", name)}
+
+
+def headers_offered(kernel, metas):
+    """Names differ by distribution (Proxmox: proxmox-headers-6.14.11-2-pve), so APT says which of them there are."""
+    wanted = [name.replace("-image", "-headers") for name in metas if "-image" in name]
+    wanted = [name for name in wanted if name not in metas]
+    if not os.path.exists(at(f"/lib/modules/{kernel}/build")):
+        wanted += [f"{vendor}-headers-{kernel}" for vendor in ("linux", "proxmox", "pve")]
+    known = run("apt-cache", "madison", *wanted) if wanted else None
+    offered = {line.split("|")[0].strip() for line in (known or "").splitlines()}
+    return [name for name in wanted if name in offered]
 
 
 def nvidia_kernels():
-    """DKMS puts the module into updates, Ubuntu's signed packages into kernel/nvidia-BRANCH."""
+    """DKMS puts it into updates, Ubuntu's signed packages into kernel/nvidia-BRANCH, the .run file elsewhere."""
     modules = [
         path
-        for place in ("updates", "updates/dkms", "extra", "kernel/nvidia-*")
-        for path in glob.glob(f"/lib/modules/*/{place}/nvidia.ko*")
+        for place in ("updates", "updates/dkms", "extra", "kernel/nvidia-*", "kernel/drivers/video")
+        for path in matching(f"/lib/modules/*/{place}/nvidia.ko*")
     ]
     return sorted({path.split("/")[3] for path in modules})
 
 
+def nvidia_library():
+    places = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+    links = [link for place in places for link in matching(place + "/libnvidia-ml.so.1")]
+    path = next((os.path.realpath(at(link))[len(ROOT) :] for link in links if os.path.exists(at(link))), None)
+    if path is None:
+        return None
+    owners = [line for line in (run("dpkg-query", "-S", path) or "").splitlines() if line.endswith(": " + path)]
+    version = re.search(r"\.so\.(\d+(?:\.\d+)+)$", path)
+    return {
+        "path": path,
+        "version": version and version.group(1),
+        "package": re.split("[:,]", owners[0])[0] if owners and not owners[0].startswith("diversion ") else None,
+    }
+
+
+def nvidia_uninstaller():
+    found = [path for path in ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer") if os.path.exists(at(path))]
+    return found[0] if found else None
+
+
+def persistenced():
+    """Of the unit's own file: what `systemctl show` says has our drop-in in it already."""
+    places = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
+    texts = [read(place + "/systemd/system/nvidia-persistenced.service") for place in places]
+    text = next((text for text in texts if text), None)
+    if text is None:
+        return None
+    commands = []
+    for command in re.findall(r"^ExecStart[ \t]*=[ \t]*(.*)$", re.sub(r"\\\n", " ", text), re.MULTILINE):
+        commands = [*commands, command.strip()] if command.strip() else []
+    return commands
+
+
 def initramfs():
     tools = ("update-initramfs", "dracut")
-    made = [os.path.getmtime(path) for path in glob.glob("/boot/initrd.img-*")]
+    made = [os.path.getmtime(at(path)) for path in matching("/boot/initrd.img-*")]
     return {"tool": next((tool for tool in tools if shutil.which(tool)), None), "oldest": min(made) if made else None}
 
 
 def apt_sources():
     """Both forms that APT reads: one line each, and deb822 with `Enabled: no` to switch a stanza off."""
     found = []
-    for path in ["/etc/apt/sources.list", *sorted(glob.glob("/etc/apt/sources.list.d/*.list"))]:
-        for uri in re.findall(r"^\s*deb\s+(?:\[[^\]]*\]\s+)?(\S+)", read(path) or "", re.MULTILINE):
+    for path in [*matching("/etc/apt/sources.list"), *matching("/etc/apt/sources.list.d/*.list")]:
+        for uri in re.findall(r"^\s*deb(?:-src)?\s+(?:\[[^\]]*\]\s*)?(\S+)", read(path) or "", re.MULTILINE):
             found.append({"file": path, "uri": uri})
-    for path in sorted(glob.glob("/etc/apt/sources.list.d/*.sources")):
-        for stanza in re.split(r"\n\s*\n", read(path) or ""):
-            if re.search(r"^Enabled:\s*no\s*$", stanza, re.MULTILINE | re.IGNORECASE):
+    for path in matching("/etc/apt/sources.list.d/*.sources"):
+        text = "\n".join(line for line in (read(path) or "").splitlines() if not line.startswith("#"))
+        for stanza in re.split(r"\n[ \t]*\n", text):
+            if re.search(r"^Enabled:\s*(no|false|without|off|disable)\s*$", stanza, re.MULTILINE | re.IGNORECASE):
                 continue
             for uris in re.findall(r"^URIs:(.*(?:\n[ \t].*)*)", stanza, re.MULTILINE | re.IGNORECASE):
                 found.extend({"file": path, "uri": uri} for uri in uris.split())
@@ -298,24 +463,32 @@ def paths(names):
 
 
 def urls(addresses, timeout):
-    """Any answer will do, also "not found": the question is whether the server is reached."""
+    """Any answer of a server will do, also "not found": the question is whether it is reached."""
     if not addresses:
         return {}
-    dump = run("apt-config", "dump", "--format", "%f %v%n", "Acquire") or ""
-    apt = dict(re.findall(r"^Acquire::(https?)::Proxy (\S+)$", dump, re.MULTILINE))
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({**urllib.request.getproxies(), **apt}))
 
-    def ask(address):
+    def ask(numbered):
+        number, address = numbered
+        options = [f"Acquire::{scheme}::Timeout={timeout}" for scheme in ("http", "https")] + ["Acquire::Retries=0"]
         try:
-            opener.open(urllib.request.Request(address, method="HEAD"), timeout=timeout).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        except (OSError, ValueError) as error:
-            return str(getattr(error, "reason", error))
-        return None
+            done = subprocess.run(
+                [APT_HELPER, *(f"-o{option}" for option in options), "download-file", address, f"{folder}/{number}"],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=4 * timeout,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+            )
+        except subprocess.TimeoutExpired:
+            return f"no answer in {4 * timeout} s"
+        except OSError as error:
+            return str(error)
+        failed = re.search(r"^E: Failed to fetch \S+\s+(.*)$", done.stderr, re.MULTILINE)
+        why = failed.group(1) if failed else done.stderr.strip()
+        return why if done.returncode and not re.match(r"[1-5]\d\d\s", why) else None
 
-    with ThreadPoolExecutor(len(addresses)) as pool:
-        return dict(zip(addresses, pool.map(ask, addresses)))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(addresses)) as pool:
+        return dict(zip(addresses, pool.map(ask, enumerate(addresses))))
 
 
 def engines():
@@ -324,22 +497,16 @@ def engines():
     return sorted((run("docker", "ps", "--filter", "label=tandem.config", "--format", "{{.Names}}") or "").split())
 
 
-def images_mib():
-    if not shutil.which("docker"):
-        return 0
-    units = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-    sizes = re.findall(
-        r"^([\d.]+)([kMGT]?B)$", run("docker", "image", "ls", "--format", "{{.Size}}") or "", re.MULTILINE
-    )
-    return int(sum(float(number) * units[unit] for number, unit in sizes)) // 2**20
+def images(names):
+    return {name: run("docker", "image", "inspect", "--format", "{{.Id}}", name) is not None for name in names}
 
 
 def daemon_json_error(config):
     """What the installed dockerd has against its configuration, or None. Before version 23 it has no such check."""
-    if not os.path.exists(config) or not shutil.which("dockerd"):
+    if not os.path.exists(at(config)) or not shutil.which("dockerd"):
         return None
     done = subprocess.run(
-        ["dockerd", "--validate", "--config-file", config], capture_output=True, text=True, check=False, timeout=30
+        ["dockerd", "--validate", "--config-file", at(config)], capture_output=True, text=True, check=False, timeout=30
     )
     said = done.stderr.strip().splitlines()
     return said[0] if done.returncode and said and "unknown flag" not in said[0] else None
@@ -349,23 +516,26 @@ def docker():
     info = json.loads(run("docker", "info", "--format", "{{json .}}") or "{}")
     config, pid_file = "/etc/docker/daemon.json", "/run/docker.pid"
     newer = (
-        os.path.exists(config) and os.path.exists(pid_file) and os.path.getmtime(config) > os.path.getmtime(pid_file)
+        os.path.exists(at(config))
+        and os.path.exists(at(pid_file))
+        and os.path.getmtime(at(config)) > os.path.getmtime(at(pid_file))
     )
     return {
         "installed": shutil.which("dockerd") is not None,
         "version": info.get("ServerVersion") or None,
-        "snap": os.path.exists("/snap/docker/current"),
-        "desktop": os.path.exists("/opt/docker-desktop"),
+        "snap": os.path.exists(at("/snap/docker/current")),
+        "desktop": os.path.exists(at("/opt/docker-desktop")),
         "config_is_newer": newer,
         "daemon_json": read(config),
         "daemon_json_error": daemon_json_error(config),
         # what the daemon runs with, under the names of daemon.json
-        "loaded": info
-        and {
+        "loaded": {
             "live-restore": info.get("LiveRestoreEnabled"),
             "log-driver": info.get("LoggingDriver"),
             "features.cdi": bool(info.get("CDISpecDirs")),
-        },
+        }
+        if info
+        else None,
     }
 
 
@@ -382,6 +552,40 @@ def containers(names):
     return found
 
 
+def collect(params):
+    kernel, metas = platform.release(), kernel_metas()
+    return {
+        "os": os_release(),
+        "architecture": platform.machine(),
+        "kernel": kernel,
+        "kernel_headers": os.path.exists(at(f"/lib/modules/{kernel}/build")),
+        "kernel_metas": metas,
+        "headers_offered": headers_offered(kernel, metas),
+        "memory_mib": memory_mib(),
+        "time": time.time(),
+        "clock_synchronised": clock_synchronised(),
+        "gpus_on_pci": gpus_on_pci(),
+        "secure_boot": secure_boot(),
+        "nvidia_loaded": read("/sys/module/nvidia/version"),
+        "nvidia_installed": run("modinfo", "-F", "version", "nvidia") or None,
+        "nvidia_kernels": nvidia_kernels(),
+        "nvidia_packages": nvidia_packages(),
+        "nvidia_library": nvidia_library(),
+        "nvidia_uninstaller": nvidia_uninstaller(),
+        "persistenced": persistenced(),
+        "initramfs": initramfs(),
+        "apt_sources": apt_sources(),
+        "packages": packages(params["packages"]),
+        "paths": paths(params["paths"]),
+        "files": files(params["files"]),
+        "urls": urls(params["urls"], params["url_timeout"]),
+        "engines": engines(),
+        "images": images(params["images"]),
+        "docker": docker(),
+        "containers": containers(params["containers"]),
+    }
+
+
 def main():
     names = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
@@ -390,41 +594,13 @@ def main():
             "paths": names,
             "files": names,
             "containers": names,
+            "images": names,
             "urls": names,
             "url_timeout": {"type": "int", "default": 5},
         },
         supports_check_mode=True,
     )
-    kernel = platform.release()
-    module.exit_json(
-        changed=False,
-        host_info={
-            "os": os_release(),
-            "architecture": platform.machine(),
-            "kernel": kernel,
-            "kernel_headers": os.path.exists(f"/lib/modules/{kernel}/build"),
-            "kernel_metas": kernel_metas(),
-            "memory_mib": memory_mib(),
-            "time": time.time(),
-            "clock_synchronised": clock_synchronised(),
-            "gpus_on_pci": gpus_on_pci(),
-            "secure_boot": secure_boot(),
-            "nvidia_loaded": read("/sys/module/nvidia/version"),
-            "nvidia_installed": run("modinfo", "-F", "version", "nvidia") or None,
-            "nvidia_kernels": nvidia_kernels(),
-            "nvidia_packages": nvidia_packages(),
-            "initramfs": initramfs(),
-            "apt_sources": apt_sources(),
-            "packages": packages(module.params["packages"]),
-            "paths": paths(module.params["paths"]),
-            "files": files(module.params["files"]),
-            "urls": urls(module.params["urls"], module.params["url_timeout"]),
-            "engines": engines(),
-            "images_mib": images_mib(),
-            "docker": docker(),
-            "containers": containers(module.params["containers"]),
-        },
-    )
+    module.exit_json(changed=False, host_info=collect(module.params))
 
 
 if __name__ == "__main__":

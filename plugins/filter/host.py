@@ -19,7 +19,7 @@ BUILT = ("cuda",)
 def host_findings(info, gpus=2, memory_gib=30, space_gib=None, driver_source="cuda", now=None):
     """Sentences about `info`, a result of the module host_info: what is wrong, what is wanted and the way out.
 
-    gpus           NVIDIA cards wanted, all of one kind
+    gpus           NVIDIA cards wanted, of one kind; a card of another kind beside them is only told of
     memory_gib     compared with 5 % to spare, as firmware keeps some of what is fitted
     space_gib      GiB that must be free, by path in info["paths"]; paths on one file system are added up
     driver_source  ubuntu, cuda or none: what a driver_plan says
@@ -54,34 +54,52 @@ def system(info):
     return findings
 
 
+def engine_cards(found, wanted):
+    """(cards that count, the others): those of the kind of which there are `wanted`, else of the most frequent one."""
+    kinds = {}
+    for card in found:
+        kinds.setdefault(card["device"], []).append(card)
+    counting = max(kinds.values(), key=lambda kind: (len(kind) == wanted, len(kind), kind[0]["device"]), default=[])
+    return counting, [card for card in found if card not in counting]
+
+
+def named(cards):
+    return ", ".join(f"{card['slot']} (PCI device 10de:{card['device'].removeprefix('0x')})" for card in cards)
+
+
 def cards(found, wanted):
-    findings = []
-    if len(found) != wanted:
-        findings.append(
-            f"the PCI bus shows {len(found)} NVIDIA card(s), host_preflight_gpus is {wanted}; "
-            "check seating, power and the BIOS (Above 4G Decoding), or set host_preflight_gpus to what the box has"
-        )
-    kinds = sorted({card["device"] for card in found})
-    if len(kinds) > 1:
-        findings.append(f"its cards are of different kinds (PCI device ids {', '.join(kinds)}); use cards of one kind")
-    return findings
+    counting, others = engine_cards(found, wanted)
+    if len(counting) == wanted:
+        return []
+    kinds = f" of one kind, and of others {named(others)}" if others else ""
+    way_out = (
+        f"an engine's cards are of one kind: fit one more of it, or set host_preflight_gpus to {len(counting)}"
+        if others
+        else "check seating, power and the BIOS (Above 4G Decoding), or set host_preflight_gpus to what the box has"
+    )
+    return [f"the PCI bus shows {len(counting)} NVIDIA card(s){kinds}, host_preflight_gpus is {wanted}; {way_out}"]
 
 
 def building(info):
     """A driver that DKMS builds needs headers, now and after each kernel update, and a key that the firmware trusts."""
-    findings, metas = [], info["kernel_metas"]
-    headers = [name.replace("linux-image", "linux-headers") for name in metas if name.startswith("linux-image-")]
-    absent = [name for name in headers if name not in metas]
+    findings, kernel = [], info["kernel"]
+    metas = [name for name in info["kernel_metas"] if "-image" in name]
+    absent = [name for name in metas if name.replace("-image", "-headers") not in info["kernel_metas"]]
+    # Names come from APT: those made of other names need not exist.
+    offered = info["headers_offered"]
+    later = [name for name in offered if kernel not in name]
     if not info["kernel_headers"]:
-        findings.append(
-            f"headers of the running kernel {info['kernel']} are missing, so the driver cannot be built; "
-            f"apt-get install {' '.join([*absent, 'linux-headers-' + info['kernel']])}, "
-            "or reboot into the kernel that has them"
+        way_out = (
+            f"apt-get install {' '.join(offered)}, or reboot into a kernel that has them"
+            if any(kernel in name for name in offered)
+            else "APT knows no package with them: apt-get update, or install a kernel whose headers it knows and reboot"
         )
+        findings.append(f"headers of the running kernel {kernel} are missing, so the driver cannot be built; {way_out}")
     elif absent:
+        way_out = f"apt-get install {' '.join(later)}" if later else "install the meta-package of its headers"
         findings.append(
-            f"{', '.join(absent)} is not installed, so the next kernel would come without headers and boot without "
-            f"a driver; apt-get install {' '.join(absent)}"
+            f"{', '.join(absent)} is installed without its headers, so the next kernel would boot without a driver; "
+            f"{way_out}"
         )
     if info["secure_boot"]:
         findings.append(
@@ -132,9 +150,15 @@ def sources(info):
     ]
 
 
-def host_remarks(info):
+def host_remarks(info, gpus=2):
     """Sentences about what is worth knowing and stands in nobody's way."""
     remarks = []
+    counting, others = engine_cards(info["gpus_on_pci"], int(gpus))
+    if others and len(counting) == int(gpus):
+        remarks.append(
+            f"{named(others)} is of another kind than its {gpus} others and is not counted; where nvidia-smi -L shows "
+            "it, name the cards of engine and clocks by their numbers there: gpus in vllm_engines, gpu_clocks_gpus"
+        )
     holders = sorted({card["driver"] for card in info["gpus_on_pci"] if card["driver"] not in (None, "nvidia")})
     if holders and not info["nvidia_loaded"]:
         remarks.append(

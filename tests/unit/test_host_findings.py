@@ -6,6 +6,8 @@ from host_fixtures import host
 
 WISH = {"gpus": 2, "memory_gib": 30, "space_gib": {"/var/lib/docker": 40, "/srv/models": 25}, "now": 1_800_000_000}
 
+IMAGE_META = {"linux-image-amd64": {"version": "6.12.48-1", "held": False}}
+
 
 @pytest.mark.parametrize(
     ("name", "source"),
@@ -30,14 +32,38 @@ def test_a_fit_box_has_no_finding(name, source):
         ({"os__version_id": "11"}, ["install one of"]),
         ({"architecture": "aarch64"}, ["aarch64", "x86_64"]),
         ({"gpus_on_pci": []}, ["0 NVIDIA card(s)", "host_preflight_gpus is 2", "Above 4G"]),
-        ({"gpus_on_pci__1__device": "0x2204"}, ["different kinds", "0x2204", "0x2684"]),
-        ({"kernel_headers": False}, ["6.12.48+deb13-amd64", "apt-get install linux-headers-6.12.48+deb13-amd64"]),
         (
-            {"kernel_metas": {"linux-image-amd64": {"version": "6.12.48-1", "held": False}}},
-            ["next kernel", "apt-get install linux-headers-amd64"],
+            {"gpus_on_pci__1__device": "0x2204"},
+            [
+                "1 NVIDIA card(s) of one kind, and of others 0000:41:00.0 (PCI device 10de:2204)",
+                "host_preflight_gpus to 1",
+            ],
         ),
         (
-            {"kernel_headers": False, "kernel_metas": {"linux-image-amd64": {}}},
+            {"kernel_headers": False, "headers_offered": ["linux-headers-6.12.48+deb13-amd64"]},
+            ["6.12.48+deb13-amd64", "apt-get install linux-headers-6.12.48+deb13-amd64, or reboot"],
+        ),
+        # Proxmox: no linux-headers-*-pve there
+        (
+            {"kernel": "6.14.11-2-pve", "kernel_headers": False, "headers_offered": ["proxmox-headers-6.14.11-2-pve"]},
+            ["apt-get install proxmox-headers-6.14.11-2-pve"],
+        ),
+        # a kernel that is no longer in the archive, or somebody's own
+        (
+            {"kernel": "6.18.1-mine", "kernel_headers": False},
+            ["headers of the running kernel 6.18.1-mine are missing", "APT knows no package with them"],
+        ),
+        (
+            {"kernel_metas": IMAGE_META, "headers_offered": ["linux-headers-amd64"]},
+            ["next kernel", "apt-get install linux-headers-amd64"],
+        ),
+        ({"kernel_metas": IMAGE_META}, ["linux-image-amd64 is installed without its headers", "meta-package"]),
+        (
+            {
+                "kernel_headers": False,
+                "kernel_metas": IMAGE_META,
+                "headers_offered": ["linux-headers-amd64", "linux-headers-6.12.48+deb13-amd64"],
+            },
             ["apt-get install linux-headers-amd64 linux-headers-6.12.48+deb13-amd64"],
         ),
         ({"secure_boot": True}, ["Secure Boot", "mokutil"]),
@@ -109,3 +135,35 @@ def test_what_is_only_worth_knowing_is_no_finding():
     assert "nvidia_driver_allow_reboot" in holder
     assert "timedatectl" in clock
     assert host_remarks(host("serving")) == []
+
+
+def pci(*devices):
+    return [{"slot": f"0000:{i + 1:02}:00.0", "device": device, "driver": None} for i, device in enumerate(devices)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "other"),
+    [
+        (["0x2684", "0x2684"], 2, None),
+        (["0x2684", "0x2684", "0x1d01"], 2, "0000:03:00.0"),  # a GT 1030 for the screen
+        (["0x1d01", "0x2684", "0x2684"], 2, "0000:01:00.0"),
+        (["0x1d01", "0x1d01", "0x2684", "0x2684"], 2, "0000:01:00.0"),
+        (["0x2684", "0x2204"], 1, "0000:02:00.0"),
+        (["0x2684", "0x2684", "0x2684", "0x2684", "0x2204", "0x2204"], 4, "0000:05:00.0"),
+    ],
+)
+def test_cards_of_one_kind_count_and_others_are_named(devices, wanted, other):
+    info = host(gpus_on_pci=pci(*devices))
+    assert host_findings(info, **WISH | {"gpus": wanted}) == []
+    remarks = host_remarks(info, wanted)
+    assert len(remarks) == (1 if other else 0)
+    if other:
+        assert other in remarks[0] and "gpus in vllm_engines, gpu_clocks_gpus" in remarks[0]
+
+
+def test_another_number_of_cards_has_a_way_out():
+    """Three cards of which two are alike: what the sentence says to set is then taken."""
+    info = host(gpus_on_pci=pci("0x2684", "0x2684", "0x1d01"))
+    (finding,) = host_findings(info, **WISH | {"gpus": 3})
+    assert "host_preflight_gpus to 2" in finding
+    assert host_findings(info, **WISH | {"gpus": 2}) == []

@@ -1,25 +1,23 @@
 """What the module host_info makes of files. The files are fixtures, not machines'."""
 
 import hashlib
-import importlib.util
+import http.server
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from host import files_to_copy
-
-spec = importlib.util.spec_from_file_location("host_info", Path(__file__).parents[2] / "library/host_info.py")
-host_info = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(host_info)
+from host_fixtures import host_info
 
 FILES = {
     "/etc/apt/sources.list": (
-        "# deb http://off/ x main\ndeb [arch=amd64 signed-by=/k] http://one/ x main\ndeb-src http://src/ x main\n"
+        "# deb http://off/ x main\ndeb [ arch=amd64 signed-by=/k ] http://one/ x main\ndeb-src http://src/ x main\n"
     ),
     "/etc/apt/sources.list.d/a.list": "deb http://two/ /\n",
     "/etc/apt/sources.list.d/b.sources": (
         "Types: deb\nURIs: http://three/ http://four/\n http://five/\nSuites: /\n\n"
-        "Types: deb\nEnabled: no\nURIs: http://off/\nSuites: /\n"
+        "Types: deb\nEnabled: no\nURIs: http://off/\nSuites: /\n \n#URIs: http://off/\nTypes: deb\nURIs:\n http://six/\n"
     ),
 }
 
@@ -27,12 +25,15 @@ FILES = {
 @pytest.fixture
 def files(monkeypatch):
     monkeypatch.setattr(host_info, "read", FILES.get)
-    monkeypatch.setattr(host_info.glob, "glob", lambda pattern: [name for name in FILES if Path(name).match(pattern)])
+    monkeypatch.setattr(host_info, "matching", lambda pattern: [name for name in FILES if Path(name).match(pattern)])
+
+
+NAMES = ("one", "src", "two", "three", "four", "five", "six")
 
 
 def test_both_forms_of_apts_sources_are_read_and_what_is_off_is_not(files):
     found = host_info.apt_sources()
-    assert [entry["uri"] for entry in found] == [f"http://{name}/" for name in ("one", "two", "three", "four", "five")]
+    assert [entry["uri"] for entry in found] == [f"http://{name}/" for name in NAMES]
     assert found[-1]["file"] == "/etc/apt/sources.list.d/b.sources"
 
 
@@ -54,12 +55,6 @@ def test_the_container_toolkit_is_no_part_of_the_driver(monkeypatch):
     assert list(host_info.nvidia_packages()) == ["libnvidia-ml1", "nvidia-driver-cuda"]
 
 
-def test_images_are_added_up(monkeypatch):
-    monkeypatch.setattr(host_info.shutil, "which", lambda _: "/usr/bin/docker")
-    monkeypatch.setattr(host_info, "run", lambda *_: "1.5GB\n300MB\n12.3kB\n0B")
-    assert host_info.images_mib() == 1_800_012_300 // 2**20
-
-
 def test_modules_are_found_where_dkms_and_where_ubuntu_puts_them(monkeypatch):
     found = {
         "/lib/modules/*/updates/dkms/nvidia.ko*": ["/lib/modules/6.12.1-amd64/updates/dkms/nvidia.ko.xz"],
@@ -67,7 +62,7 @@ def test_modules_are_found_where_dkms_and_where_ubuntu_puts_them(monkeypatch):
             "/lib/modules/6.8.0-40-generic/kernel/nvidia-580srv-open/nvidia.ko"
         ],
     }
-    monkeypatch.setattr(host_info.glob, "glob", lambda pattern: found.get(pattern, []))
+    monkeypatch.setattr(host_info, "matching", lambda pattern: found.get(pattern, []))
     assert host_info.nvidia_kernels() == ["6.12.1-amd64", "6.8.0-40-generic"]
 
 
@@ -96,3 +91,69 @@ def test_a_file_is_copied_when_anything_about_it_differs(tmp_path, change, copie
     right = {"sha256": hashlib.sha256(b"x").hexdigest(), "mode": "0755", "uid": 0, "gid": 0}
     found = {"/usr/lib/program": None if change is None else {**right, **change}}
     assert files_to_copy(["program"], found, str(tmp_path), "/usr/lib") == copied
+
+
+@pytest.fixture
+def server():
+    """Answers every request with 404; the address, and what was asked."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{listening.server_port}", asked
+        listening.shutdown()
+
+
+DEAD = "http://127.0.0.1:9/"
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "reached"),
+    [
+        ("", {}, "direct"),
+        ('Acquire::http::Proxy "DIRECT";', {}, "direct"),
+        ('Acquire::http::Proxy "DIRECT";', {"http_proxy": DEAD}, "direct"),
+        (f'Acquire::http::Proxy "{DEAD}"; Acquire::http::Proxy::127.0.0.1 "DIRECT";', {}, "direct"),
+        (f'Acquire::http::Proxy "{DEAD}"; Acquire::http::Proxy::elsewhere "DIRECT";', {}, "no"),
+        (f'Acquire::http::Proxy "{DEAD}";', {}, "no"),
+        (f'Acquire::http::Proxy "{DEAD}";', {"no_proxy": "127.0.0.1"}, "direct"),
+        ('Acquire::http::Proxy "http://SERVER/";', {}, "proxy"),
+        ('Acquire::http::Proxy "http://SERVER/";', {"http_proxy": DEAD}, "proxy"),
+        ("", {"http_proxy": "http://SERVER/"}, "proxy"),
+        ("", {"http_proxy": DEAD}, "no"),
+        ('Acquire::http::Proxy-Auto-Detect "DETECT";', {}, "proxy"),
+        ('Acquire::http::ProxyAutoDetect "DETECT";', {"http_proxy": DEAD}, "proxy"),
+    ],
+)
+def test_proxies_are_apts_own(monkeypatch, tmp_path, server, settings, environment, reached):
+    """Asked of APT's own helper: APT's settings, its environment, and what it does with both."""
+    address, asked = server
+    detect = tmp_path / "detect"
+    detect.write_text(f"#!/bin/sh\necho http://{address}/\n")
+    detect.chmod(0o755)
+    tmp_path.chmod(0o755)
+    for name in ("http_proxy", "no_proxy", "HTTP_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.replace("SERVER", address))
+    config = tmp_path / "apt.conf"
+    config.write_text(
+        'Dir::Etc::parts "/dev/null"; Dir::Etc::main "/dev/null";'
+        + settings.replace("SERVER", address).replace("DETECT", str(detect))
+    )
+    monkeypatch.setenv("APT_CONFIG", str(config))
+    found = host_info.urls([f"http://{address}/debian/"], 2)[f"http://{address}/debian/"]
+    assert (found is None) is (reached != "no"), found
+    assert asked == {"direct": ["/debian/"], "proxy": [f"http://{address}/debian/"], "no": []}[reached]
+
+
+def test_an_address_that_nobody_answers_at_has_a_reason(monkeypatch):
+    assert "127.0.0.1" in host_info.urls(["http://127.0.0.1:9/"], 1)["http://127.0.0.1:9/"]

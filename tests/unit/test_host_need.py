@@ -5,6 +5,10 @@ from host_fixtures import host
 from nvidia_driver import FILES, driver_plan, host_need, needs_table
 
 
+def path(exists):
+    return {"exists": exists, "modified": 1.0 if exists else None, "free_mib": 500000, "filesystem": 1, "names": []}
+
+
 @pytest.mark.parametrize(
     ("facts", "wish", "others", "need", "reasons"),
     [
@@ -19,7 +23,7 @@ from nvidia_driver import FILES, driver_plan, host_need, needs_table
             ["not held: libnvidia-ml1"],
         ),
         (
-            {"name": "serving", f"paths__{FILES[0]}": {"exists": False}, f"paths__{FILES[1]}": {"exists": True}},
+            {"name": "serving", f"paths__{FILES[0]}": path(False), f"paths__{FILES[1]}": path(True)},
             {},
             {},
             "live",
@@ -37,7 +41,7 @@ from nvidia_driver import FILES, driver_plan, host_need, needs_table
         ),
         ({"name": "ubuntu26.04"}, {}, {}, "reboot", ["nova_core holds the cards", "to install: "]),
         # somebody else's driver: neither packages nor files are ours
-        ({"name": "bare", f"paths__{FILES[0]}": {"exists": False}}, {"source": "none"}, {}, "nothing", []),
+        ({"name": "bare", f"paths__{FILES[0]}": path(False)}, {"source": "none"}, {}, "nothing", []),
     ],
 )
 def test_the_greatest_need_counts_and_all_reasons_are_given(facts, wish, others, need, reasons):
