@@ -20,6 +20,7 @@ mmdebstrap:mmdebstrap
 cc:gcc
 gpg:gnupg
 haproxy:haproxy
+nft:nftables
 apt-ftparchive:apt-utils
 dpkg-deb:dpkg
 ssh:openssh-client

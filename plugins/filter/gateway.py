@@ -17,7 +17,7 @@ def gateway_engines(boxes, hostvars, gateway):
     """{servers, problems}: the engines of all boxes as HAProxy's servers, and sentences about what keeps them from it.
 
     boxes     names of the group gpu_boxes
-    hostvars  Ansible's; of a box: __vllm_endpoints (role vllm's preflight), vllm_api_key, vllm_listen, ansible_host,
+    hostvars  Ansible's; of a box: __vllm_endpoints (role vllm's preflight, with where they listen), vllm_api_key, ansible_host,
               gateway_engine_address
     gateway   the name of the gateway in the inventory; a box may be its own gateway
 
@@ -35,9 +35,9 @@ def gateway_engines(boxes, hostvars, gateway):
         )
     for box in boxes:
         of_box = hostvars[box]
-        listen = of_box.get("vllm_listen") or "0.0.0.0"
         if box in unknown:
             continue
+        listen = of_box["__vllm_endpoints"][0].get("listen") or "0.0.0.0"
         keys.setdefault(_digest(of_box.get("vllm_api_key")), []).append(box)
         if box == gateway and listen in (*LOOPBACK, "0.0.0.0", "::"):
             address = "127.0.0.1" if listen != "::1" else "::1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 # What is done about an engine, the least first.
 NEEDS = ["nothing", "start", "restart"]
@@ -120,7 +121,7 @@ def _options(words):
 def vllm_engine_remarks(needs, left, removes):
     """Lines about what is out of the ordinary on a box.
 
-    needs    dicts per engine: unit, need, runs (hash or ""), unverified
+    needs    dicts per engine: unit, need, runs (hash or ""), unverified, starts (of vllm-last-good: those that failed)
     left     containers of engines that are no longer wanted, by name (of host_info; null where there is none)
     removes  whether these are removed
     """
@@ -130,6 +131,12 @@ def vllm_engine_remarks(needs, left, removes):
         "is from before such a record was kept); it is checked now"
         for each in needs
         if each["unverified"]
+    ]
+    lines += [
+        f"{each['unit']}: {starts['failed']} starts in a row have failed, the first at "
+        f"{time.strftime('%F %T UTC', time.gmtime(starts['since']))}; why: journalctl -u {each['unit']} on the box"
+        for each in needs
+        if (starts := each.get("starts")) and starts["failed"] > 1
     ]
     for name, container in left.items():
         state = "runs" if (container or {}).get("running") else "does not run"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 REPORT = "field report, August 2026"
 WHEELS = "read in vLLM's published wheels"
+TLS = "gateway_tls_certificate and gateway_tls_key, as the gateway and the box speak plain HTTP to an engine"
 
 
 class Case(NamedTuple):
@@ -354,6 +355,10 @@ def fixed_option(case):
         "api-key": "vllm_api_key, as ps shows the options to everybody",
         "model": "vllm_model",
         "config": "vllm_args, as vLLM ignores --config=FILE without a word",
+        "uds": "vllm_listen and vllm_port, where the gateway and the box look for the engine",
+        "ssl-keyfile": TLS,
+        "ssl-certfile": TLS,
+        "root-path": "nothing in its place: vLLM takes it off a path before it decides whether to ask for the key",
     }
     for name, place in places.items():
         if name in case.args:
@@ -372,6 +377,58 @@ def secret_in_env(case):
 def dev_mode(case):
     if str(case.env.get("VLLM_SERVER_DEV_MODE", "0")) not in ("0", ""):
         yield "VLLM_SERVER_DEV_MODE is set; it opens endpoints that let anybody put the engine to sleep", "remove it"
+
+
+def open_routes(case):
+    if case.more.get("open"):
+        yield (
+            f"{case.more['open']}: vLLM asks for its key under /v1 alone, so anybody on the network gets completions "
+            "without one (/invocations, /inference) and all its other routes",
+            "leave vllm_listen unset and put a gateway into the inventory (a box may be its own: docs/engine.md), or name "
+            "in vllm_allowed_sources who may reach every route",
+        )
+
+
+def remote_code(case):
+    if case.args.get("trust-remote-code") is True:
+        yield (
+            "trust-remote-code has vLLM run the Python files that lie beside the weights, with the engine's key and cards",
+            "remove it, as vLLM has this model's code itself; else read those files and pin the weights' revision",
+        )
+
+
+def trusted_clients(case):
+    """Options that vLLM's own documentation keeps for clients that are trusted."""
+    names = ("allowed-local-media-path", "trust-request-chat-template", "trust-request-mm-kwargs")
+    names += ("enable-prompt-embeds", "enable-mm-embeds", "enable-scale-out", "profiler-config", "tool-server")
+    variables = ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_TORCH_PROFILER_DIR")
+    found = [name for name in names if case.args.get(name) not in (None, False, "")]
+    found += [name for name in variables if str(case.env.get(name, "0")).lower() not in ("0", "", "false")]
+    if found:
+        yield (
+            f"{', '.join(found)}: whoever may ask the engine may then do more than ask (read files, crash it, load code, "
+            "fill the disk, as the option allows)",
+            "remove what your clients do not need",
+        )
+
+
+def other_ports(case):
+    names = ("kv-events-config", "kv-transfer-config", "ec-transfer-config", "grpc", "grpc-port", "data-parallel-address")
+    found = [name for name in names if case.args.get(name) not in (None, False, "")]
+    if found:
+        yield (
+            f"{', '.join(found)} may open ports of its own, which the packet filter does not know",
+            "have it listen on 127.0.0.1, or filter its port yourself",
+        )
+
+
+def image_tag(case):
+    if "@sha256:" not in case.image:
+        yield (
+            f"{case.image} is named by a tag, which its publisher may lay upon another image, so two boxes may come to "
+            "run two",
+            "pin it: vllm_image_digest, as docker pull prints it",
+        )
 
 
 class Rule(NamedTuple):
@@ -410,6 +467,11 @@ RULES = [
     Rule("fixed-option", "refuse", fixed_option, "this role; " + WHEELS),
     Rule("secret", "refuse", secret_in_env, "this role"),
     Rule("dev-mode", "refuse", dev_mode, WHEELS),
+    Rule("open-routes", "refuse", open_routes, f"vLLM's security guide; {WHEELS}", "0.32.0"),
+    Rule("remote-code", "advise", remote_code, "vLLM's documentation"),
+    Rule("trusted-clients", "advise", trusted_clients, f"vLLM's documentation; {WHEELS}", "0.32.0"),
+    Rule("other-ports", "advise", other_ports, f"vLLM's documentation; {WHEELS}", "0.32.0"),
+    Rule("image-tag", "advise", image_tag, "Docker's documentation"),
 ]
 ORDER = {"refuse": 0, "warn": 1, "advise": 2, "note": 3}
 
@@ -418,8 +480,8 @@ def vllm_verdicts(config, fit, options=None, box=None, acknowledge=None):
     """What the rules have to say, the gravest first.
 
     config       keys `args`, `env`, `image`, `version` ("" is unknown); where known `minimum_driver`, `cuda_finding` (a
-                 sentence of the filter of that name), `stop` (seconds of shutdown-timeout, docker stop, TimeoutStopSec)
-                 and `parsers` (roles/vllm/files/parsers.json)
+                 sentence of the filter of that name), `stop` (seconds of shutdown-timeout, docker stop, TimeoutStopSec),
+                 `open` (of vllm_open_to_all) and `parsers` (roles/vllm/files/parsers.json)
     fit          a vllm_fit
     options      the options that this version knows (roles/vllm/files/options); null or empty where there is no list
     box          a vllm_box; null judges settings alone and leaves out the rules that ask about cards
