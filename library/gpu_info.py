@@ -93,8 +93,30 @@ gpu_info:
     persistenced:
       description: Whether nvidia-persistenced is running.
       type: bool
+    failed:
+      description: GPUs that do not answer, or ceased to during O(sample_seconds).
+      type: list
+      elements: dict
+      contains:
+        index:
+          description: NVML index, which stays when a card is lost.
+          type: int
+        uuid:
+          description: UUID; null where the card does not tell it any more.
+          type: str
+        code:
+          description: NVML's return code.
+          type: int
+          sample: 15
+        call:
+          description: The call that failed.
+          type: str
+          sample: nvmlDeviceGetHandleByIndex
+        says:
+          description: What that means and what to do, as a sentence.
+          type: str
     errors:
-      description: GPUs that do not answer, one sentence each.
+      description: The sentences of RV(gpu_info.failed).
       type: list
       elements: str
     gpus:

@@ -25,6 +25,7 @@ from .tandem_gpu_nvml import (
     Host,
     Nvml,
     NvmlCallError,
+    card_fault,
     explain,
     guarded,
     load_pynvml,
@@ -63,10 +64,13 @@ def select(nvml, wish):
                 sentence = f"gpus names index {name}, and the driver sees {count} GPU(s): indexes count from 0"
                 found.append((name, None, sentence))
         except NvmlCallError as exc:
-            sentence = f"GPU {name}: {exc}"
+            sentence = card_fault(name, exc)
             if exc.code == NOT_FOUND and not name.isdigit():
-                present = ", ".join(_uuids(nvml, count)) or "none"
-                sentence = f"gpus names {name}, which is not in this box: present are {present}"
+                present, silent = _uuids(nvml, count)
+                sentence = f"gpus names {name}, which is not in this box: present are {', '.join(present) or 'none'}"
+                if silent:
+                    # a lost card does not tell its UUID: it may be the one
+                    sentence = f"gpus names {name}, which no card has that answers. {'. '.join(silent)}"
             found.append((name, None, sentence))
     least = 1 if wish.expected_gpus is None and not found else wish.expected_gpus
     if least is not None and count < least:
@@ -79,11 +83,14 @@ def select(nvml, wish):
 
 
 def _uuids(nvml, count):
+    """(UUIDs of the cards that answer, sentences about those that do not)"""
+    present, silent = [], []
     for index in range(count):
         try:
-            yield nvml("nvmlDeviceGetUUID", nvml("nvmlDeviceGetHandleByIndex", index))
-        except NvmlCallError:
-            continue
+            present.append(nvml("nvmlDeviceGetUUID", nvml("nvmlDeviceGetHandleByIndex", index)))
+        except NvmlCallError as exc:
+            silent.append(card_fault(index, exc))
+    return present, silent
 
 
 def observe(nvml, handle, sleep=time.sleep):
@@ -458,7 +465,7 @@ class Convergence:
             try:
                 report = self._one(handle)
             except NvmlCallError as exc:
-                result["errors"].append(f"GPU {name}: {exc}")
+                result["errors"].append(card_fault(name, exc))
                 continue
             result["gpus"].append(report)
             result["errors"] += report["errors"]

@@ -15,6 +15,7 @@ from .tandem_gpu_nvml import (
     Nvml,
     NvmlCallError,
     NvmlUnavailable,
+    card_fault,
     guarded,
     load_pynvml,
 )
@@ -54,15 +55,15 @@ def gather(timeout=30.0, sample_seconds=0.0, sample_interval=0.1):
         "installed_module_version": installed_module_version(),
         "persistenced": host.persistenced() is not None,
         "gpus": [],
+        "failed": [],
         "errors": [],
     }
 
     def work(progress):
         with Nvml(load_pynvml(), progress) as nvml:
-            return {
-                **describe(nvml),
-                "samples": sample(nvml, sample_seconds, sample_interval),
-            }
+            found = describe(nvml)
+            found["samples"] = sample(nvml, sample_seconds, sample_interval, found)
+            return found
 
     try:
         found = guarded(work, timeout + sample_seconds)
@@ -74,6 +75,7 @@ def gather(timeout=30.0, sample_seconds=0.0, sample_interval=0.1):
         info.update(found, available=True)
         for gpu in info["gpus"]:
             gpu["samples"] = samples.get(gpu["uuid"])
+        info["errors"] = [card["says"] for card in info["failed"]]
     info["reboot_needed"], info["reboot_reason"] = reboot_needed(info)
     return info
 
@@ -112,21 +114,26 @@ def reboot_needed(info):
 
 
 def describe(nvml):
-    """Driver versions and every GPU. A GPU that does not answer becomes a sentence in `errors`."""
+    """Driver versions and every GPU. One that does not answer is in `failed`, with a sentence."""
     cuda = nvml.optional("nvmlSystemGetCudaDriverVersion")
     result = {
         "driver_version": nvml("nvmlSystemGetDriverVersion"),
         "nvml_version": nvml.optional("nvmlSystemGetNVMLVersion"),
         "cuda_version": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         "gpus": [],
-        "errors": [],
+        "failed": [],
     }
     for index in range(nvml("nvmlDeviceGetCount")):
         try:
             result["gpus"].append(describe_gpu(nvml, nvml("nvmlDeviceGetHandleByIndex", index), index))
         except NvmlCallError as exc:
-            result["errors"].append(f"GPU {index}: {exc}")
+            result["failed"].append(failed(index, exc))
     return result
+
+
+def failed(index, exc, uuid=None):
+    """An NvmlCallError of one card as plain data. One that is lost does not tell its UUID any more."""
+    return {"index": index, "uuid": uuid, "code": exc.code, "call": exc.call, "says": card_fault(index, exc)}
 
 
 def describe_gpu(nvml, handle, index):
@@ -242,29 +249,41 @@ def _process_name(pid):
         return None
 
 
-def sample(nvml, seconds, interval, clock=time.monotonic, sleep=time.sleep):
-    """Watch every GPU for `seconds`: {uuid: {count, busy, sm_mhz_min, sm_mhz_max, power_max_w, event_reasons}}.
+def sample(nvml, seconds, interval, found, clock=time.monotonic, sleep=time.sleep):
+    """Watch every GPU of `found` (of describe()) for `seconds`.
+
+    Returns {uuid: {count, busy, sm_mhz_min, sm_mhz_max, power_max_w, event_reasons}}.
 
     `busy` counts the samples in which the GPU worked; only those enter minimum and maximum, since an idle clock
-    says nothing about a lock. With 0 seconds nothing is sampled.
+    says nothing about a lock. With 0 seconds nothing is sampled. A card that ceases to answer goes over to `failed`,
+    and the others are watched on.
     """
-    watched = {}
+    watched, handles = {}, {}
     if seconds <= 0:
         return watched
-    handles = [nvml("nvmlDeviceGetHandleByIndex", index) for index in range(nvml("nvmlDeviceGetCount"))]
-    for handle in handles:
-        watched[nvml("nvmlDeviceGetUUID", handle)] = (handle, [], [], set())
+    for gpu in found["gpus"]:
+        watched[gpu["uuid"]] = (gpu, [], [], set())
     end = clock() + seconds
     count = 0
     while clock() < end:
         count += 1
-        for handle, clocks, powers, reasons in watched.values():
-            busy = nvml("nvmlDeviceGetUtilizationRates", handle).gpu > 0
-            mhz = nvml("nvmlDeviceGetClockInfo", handle, NVML_CLOCK_SM)
+        for gpu, clocks, powers, reasons in list(watched.values()):
+            try:
+                if gpu["uuid"] not in handles:
+                    handles[gpu["uuid"]] = nvml("nvmlDeviceGetHandleByIndex", gpu["index"])
+                handle = handles[gpu["uuid"]]
+                busy = nvml("nvmlDeviceGetUtilizationRates", handle).gpu > 0
+                mhz = nvml("nvmlDeviceGetClockInfo", handle, NVML_CLOCK_SM)
+                why = event_reasons(nvml, handle) or []
+                power = nvml.optional("nvmlDeviceGetPowerUsage", handle)
+            except NvmlCallError as exc:
+                found["gpus"].remove(gpu)
+                found["failed"].append(failed(gpu["index"], exc, gpu["uuid"]))
+                del watched[gpu["uuid"]]
+                continue
             if busy:
                 clocks.append(mhz)
-                reasons.update(event_reasons(nvml, handle) or [])
-            power = nvml.optional("nvmlDeviceGetPowerUsage", handle)
+                reasons.update(why)
             if power is not None:
                 powers.append(power)
         sleep(interval)
@@ -277,5 +296,5 @@ def sample(nvml, seconds, interval, clock=time.monotonic, sleep=time.sleep):
             "power_max_w": _thousandth(max(powers, default=None)),
             "event_reasons": sorted(reasons),
         }
-        for uuid, (_handle, clocks, powers, reasons) in watched.items()
+        for uuid, (_gpu, clocks, powers, reasons) in watched.items()
     }

@@ -130,6 +130,15 @@ def explain(code):
     return f"{meaning} (NVML error {code}): {way_out}"
 
 
+def card_fault(card, exc):
+    """What an NvmlCallError on a card, an index or UUID, means, as a sentence that names the card and a way out."""
+    meaning, way_out = _CODES.get(exc.code, ("NVML failed with an undocumented code", "look at `dmesg`, then reboot"))
+    # a sentence about the GPU has it as its subject; others are about the call
+    told = meaning[len("the GPU") :] if meaning.startswith("the GPU ") else f": {exc.call}: {meaning}"
+    label = card if str(card).startswith("GPU-") else f"GPU {card}"
+    return f"{label}{told} (NVML error {exc.code}): {way_out.replace('-i N', f'-i {card}')}"
+
+
 class Fault(Exception):
     """A fault as a sentence for a person: what is wrong and what to do."""
 
@@ -172,24 +181,37 @@ class Nvml:
     """The calls of a pynvml-like library, with failures as NvmlCallError.
 
     `lib` is nvidia-ml-py or anything with the same functions and an NVMLError that has `value`.
-    `progress`, when given, is told the name of each call before it is made: a hang can then be named.
+    `progress`, when given, is told each call and its card before it is made: a hang can then be named.
     """
+
+    # What hands out a card: a call on one is then told with it.
+    HANDLES = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID")
 
     def __init__(self, lib, progress=None):
         self.lib = lib
         self.progress = progress
+        self.cards = []
 
     def __call__(self, name, *args):
         if self.progress is not None:
-            self.progress(name)
+            self.progress(self._named(name, args))
         function = getattr(self.lib, name, None)
         if function is None:
             raise NvmlCallError(name, FUNCTION_NOT_FOUND)
         try:
-            return function(*args)
+            result = function(*args)
         except self.lib.NVMLError as exc:
             # Compare by value only: NVMLError defines __eq__ without __hash__ and is therefore unhashable.
             raise NvmlCallError(name, exc.value) from None
+        if name in self.HANDLES:
+            self.cards.append((result, args[0]))
+        return result
+
+    def _named(self, name, args):
+        card = next((card for handle, card in self.cards if args and handle is args[0]), None)
+        if name in self.HANDLES:
+            card = args[0]
+        return name if card is None else f"{name} on {card if str(card).startswith('GPU-') else f'GPU {card}'}"
 
     def optional(self, name, *args):
         """The call's result, or None where GPU or driver cannot answer it. Other failures are raised."""

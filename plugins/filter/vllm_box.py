@@ -28,11 +28,14 @@ def vllm_box(gpu_info, host_info):
     if gpu_info.get("available") and gpu_info["gpus"]:
         cards = [(gpu["compute_capability"], gpu["name"], gpu["memory_total_mib"]) for gpu in gpu_info["gpus"]]
         driver = gpu_info.get("driver_version") or driver
+        # one that does not answer is a card all the same, which gpu_faults tells of
+        lost = len(gpu_info.get("failed", []))
     else:
+        lost = 0
         cards = [PCI.get(card["device"], (None, None, None)) for card in host_info["gpus_on_pci"]]
     capabilities, names, memories = zip(*cards, strict=True) if cards else ((), (), ())
     return {
-        "cards": len(cards) or None,
+        "cards": len(cards) + lost or None,
         "memory_mib": min(memories) if cards and None not in memories else None,
         "capability": min(capabilities, key=_numbers) if cards and None not in capabilities else None,
         "names": sorted(set(names)) if None not in names else [],
@@ -47,6 +50,46 @@ def vllm_box(gpu_info, host_info):
             for gpu in gpu_info["gpus"]
         ],
     }
+
+
+def gpu_faults(gpu_info, wanted=None):
+    """Sentences about cards that are wanted and do not answer, by the result of module gpu_info; none where all do.
+
+    wanted  indexes or UUIDs; null or `all` is every card
+    """
+    failed = gpu_info.get("failed", [])
+    if wanted in (None, "all", ["all"], []):
+        return [card["says"] for card in failed]
+    names = set(map(str, wanted))
+    # A lost card does not tell its UUID, so it may be the one that no card has which answers.
+    unknown = {name for name in names if not name.isdigit()} - {gpu["uuid"] for gpu in gpu_info["gpus"]}
+    return [
+        card["says"]
+        for card in failed
+        if str(card["index"]) in names or card["uuid"] in names or (unknown and card["uuid"] is None)
+    ]
+
+
+def vllm_card_faults(gpu_info, host_info, engines):
+    """Sentences about cards that `engines` (vllm_engines) are to have and that do not answer; none where all do."""
+    if not gpu_info.get("available"):
+        return []
+    wanted = [engine.get("gpus") for engine in engines]
+    faults = [fault for gpus in wanted for fault in gpu_faults(gpu_info, gpus)]
+    # NVML does not count a card that the driver could not start: it is on the PCI bus, with the driver bound to it.
+    bound = {card["slot"] for card in host_info["gpus_on_pci"] if card["driver"] == "nvidia"}
+    failed = gpu_info.get("failed", [])
+    count = len(gpu_info["gpus"]) + len(failed)
+    beyond = any(not gpus or any(str(gpu).isdigit() and int(gpu) >= count for gpu in gpus) for gpus in wanted)
+    if len(bound) > count and beyond:
+        # NVML writes the domain with eight digits and in capitals
+        missing = sorted(bound - {gpu["pci_bus_id"][-12:].lower() for gpu in gpu_info["gpus"]})
+        which = f"{'not all of ' if failed else ''}{', '.join(missing)}"
+        faults.append(
+            f"the driver holds {len(bound)} cards on the PCI bus and NVML counts {count}: {which} did not start; read "
+            "`dmesg` for NVRM lines (RmInitAdapter), power the box off and on, and check riser, slot and power cables"
+        )
+    return list(dict.fromkeys(faults))
 
 
 def vllm_version(image):
@@ -73,4 +116,10 @@ class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"vllm_box": vllm_box, "vllm_version": vllm_version, "vllm_image_cuda": vllm_image_cuda}
+        return {
+            "gpu_faults": gpu_faults,
+            "vllm_card_faults": vllm_card_faults,
+            "vllm_box": vllm_box,
+            "vllm_version": vllm_version,
+            "vllm_image_cuda": vllm_image_cuda,
+        }

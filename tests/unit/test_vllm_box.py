@@ -1,7 +1,13 @@
 """What the rules are told of boxes and images."""
 
 import pytest
-from vllm_box import vllm_box, vllm_image_cuda, vllm_version  # plugins/filter/vllm_box.py
+from vllm_box import (  # plugins/filter/vllm_box.py
+    gpu_faults,
+    vllm_box,
+    vllm_card_faults,
+    vllm_image_cuda,
+    vllm_version,
+)
 from vllm_engines import vllm_engine_box  # plugins/filter/vllm_engines.py
 
 CARD = {
@@ -42,6 +48,73 @@ def test_f20_an_engine_on_some_cards_is_told_of_the_display_on_those_alone():
     box = vllm_box({**NVML, "gpus": [CARD, {**CARD, "index": 1, "display_active": False}]}, host())
     assert [card["display_active"] for card in vllm_engine_box(box, ["1"])["gpus"]] == [False]
     assert [card["index"] for card in vllm_engine_box(box, None)["gpus"]] == [0, 1]
+
+
+LOST = {"index": 1, "uuid": None, "code": 15, "call": "nvmlDeviceGetHandleByIndex", "says": "GPU 1 has fallen off"}
+ONE = {**CARD, "uuid": "GPU-a", "pci_bus_id": "00000000:01:00.0"}
+TWO = {**CARD, "index": 1, "uuid": "GPU-b", "pci_bus_id": "00000000:41:00.0"}
+ONE_LOST = {**NVML, "gpus": [ONE], "failed": [LOST]}
+
+
+def test_f9_a_lost_card_is_a_card_all_the_same():
+    assert vllm_box(ONE_LOST, host("0x2684", "0x2684"))["cards"] == 2
+    assert vllm_box({**NVML, "gpus": [], "failed": [LOST, LOST]}, host("0x2684", "0x2684"))["cards"] == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "faults"),
+    [
+        (None, 1),
+        ("all", 1),
+        (["all"], 1),
+        ([1], 1),
+        (["1"], 1),
+        ([0], 0),
+        (["GPU-a"], 0),
+        # the lost card's UUID is not known, so it may be the one
+        (["GPU-b"], 1),
+        (["GPU-a", "GPU-b"], 1),
+        ([7], 0),
+    ],
+)
+def test_f9_the_fault_of_a_card_is_told_to_who_wants_it(wanted, faults):
+    assert len(gpu_faults(ONE_LOST, wanted)) == faults
+
+
+def test_f9_a_card_that_ceased_to_answer_keeps_its_uuid():
+    info = {**NVML, "gpus": [ONE], "failed": [{**LOST, "uuid": "GPU-b", "code": 10}]}
+    assert gpu_faults(info, ["GPU-c"]) == [] and len(gpu_faults(info, ["GPU-b"])) == 1
+
+
+def test_f9_engines_are_told_of_their_cards_once():
+    engines = [{"name": "a", "gpus": [0]}, {"name": "b", "gpus": [1]}]
+    assert vllm_card_faults(ONE_LOST, host(), [{"name": "main"}]) == ["GPU 1 has fallen off"]
+    assert vllm_card_faults(ONE_LOST, host(), engines) == ["GPU 1 has fallen off"]
+    assert vllm_card_faults(ONE_LOST, host(), engines[:1]) == []
+    assert vllm_card_faults(NO_NVML, host(), engines) == []
+
+
+def bound(*slots):
+    cards = [{"slot": slot, "device": "0x2684", "driver": "nvidia"} for slot in slots]
+    return {"gpus_on_pci": cards, "nvidia_loaded": "580.95.05"}
+
+
+def test_f9_a_card_that_the_driver_could_not_start_is_named():
+    info, box = {**NVML, "gpus": [ONE], "failed": []}, bound("0000:01:00.0", "0000:41:00.0")
+    (fault,) = vllm_card_faults(info, box, [{"name": "main"}])
+    assert "holds 2 cards on the PCI bus and NVML counts 1: 0000:41:00.0 did not start" in fault
+    assert vllm_card_faults(info, box, [{"name": "a", "gpus": [0]}]) == []
+    assert len(vllm_card_faults(info, box, [{"name": "a", "gpus": [1]}])) == 1
+    assert vllm_card_faults({**info, "gpus": [ONE, TWO]}, box, [{"name": "main"}]) == []
+    # one that is somebody else's, a virtual machine's or nouveau's, is not the driver's
+    box["gpus_on_pci"][1]["driver"] = "vfio-pci"
+    assert vllm_card_faults(info, box, [{"name": "main"}]) == []
+
+
+def test_f9_the_slot_is_compared_whatever_its_letters():
+    card = {**TWO, "pci_bus_id": "00000000:C1:00.0"}
+    (fault,) = vllm_card_faults({**NVML, "gpus": [card]}, bound("0000:c1:00.0", "0000:e1:00.0"), [{"name": "main"}])
+    assert ": 0000:e1:00.0 did not start" in fault
 
 
 def test_without_a_driver_the_pci_bus_says_it():

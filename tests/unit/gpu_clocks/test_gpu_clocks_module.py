@@ -142,11 +142,43 @@ def test_info_samples_only_what_works(box):
     assert busy["power_max_w"] > 100
 
 
-def test_info_one_gpu_lost(box):
-    box.configure("gpu1.lost 1\n")
+@pytest.mark.parametrize(
+    ("config", "code", "says"),
+    [
+        ("gpu1.lost 1", 15, "GPU 1 has fallen off the bus (NVML error 15): power the box off and on"),
+        ("error.gpu1.nvmlDeviceGetHandleByIndex 15", 15, "GPU 1 has fallen off the bus (NVML error 15)"),
+        ("error.gpu1.nvmlDeviceGetName 16", 16, "GPU 1 needs a reset (NVML error 16): stop what uses it and run "),
+        ("error.gpu1.nvmlDeviceGetMemoryInfo 17", 17, "GPU 1: nvmlDeviceGetMemoryInfo: the operating system blocked"),
+        ("error.gpu1.nvmlDeviceGetUUID 999", 999, "GPU 1: nvmlDeviceGetUUID: the driver reports an unknown error"),
+        ("error.gpu1.nvmlDeviceGetPciInfo 10", 10, "GPU 1: nvmlDeviceGetPciInfo: the driver did not answer in its own"),
+        ("error.gpu1.nvmlDeviceGetPersistenceMode 1234", 1234, "GPU 1: nvmlDeviceGetPersistenceMode: NVML failed with"),
+    ],
+)
+def test_f9_info_names_a_card_that_does_not_answer_and_has_the_other(box, config, code, says):
+    box.configure(f"{config}\n")
     info = box.module("gpu_info")["gpu_info"]
     assert [gpu["index"] for gpu in info["gpus"]] == [0]
-    assert "GPU 1" in info["errors"][0] and "fallen off the bus" in info["errors"][0]
+    (failed,) = info["failed"]
+    assert (failed["index"], failed["code"]) == (1, code)
+    assert failed["says"].startswith(says) and info["errors"] == [failed["says"]]
+
+
+def test_f9_info_of_a_reset_names_the_card_to_reset(box):
+    box.configure("error.gpu1.nvmlDeviceGetName 16\n")
+    assert "`nvidia-smi --gpu-reset -i 1`" in box.module("gpu_info")["gpu_info"]["errors"][0]
+
+
+def test_f9_clocks_of_a_lost_card(box):
+    uuids = [gpu["uuid"] for gpu in box.module("gpu_info")["gpu_info"]["gpus"]]
+    box.configure("gpu1.lost 1\n")
+    result = box.module(max_mhz=2100)
+    assert result["failed"] is True and "GPU 1 has fallen off the bus (NVML error 15)" in result["msg"]
+    assert box.state()["gpu0.gpu_lock_max_mhz"] == 2100
+    by_uuid = box.module(max_mhz=2100, gpus=[uuids[1]])
+    assert f"{uuids[1]} has fallen off the bus (NVML error 15): power the box off and on" in by_uuid["msg"]
+    box.configure("gpu1.lost 1\nerror.nvmlDeviceGetHandleByUUID 6\n")
+    unknown = box.module(max_mhz=2100, gpus=[uuids[1]])["msg"]
+    assert f"gpus names {uuids[1]}, which no card has that answers. GPU 1 has fallen off the bus" in unknown
 
 
 def test_info_says_reboot_needed_when_the_library_is_newer(box):
@@ -160,7 +192,7 @@ def test_info_of_a_hung_driver_fails_in_time(box):
     box.configure("hang.nvmlDeviceGetName 60\n")
     started = time.monotonic()
     result = box.module("gpu_info", timeout=1)
-    assert result["failed"] is True and "nvmlDeviceGetName" in result["msg"]
+    assert result["failed"] is True and "last call: nvmlDeviceGetName on GPU 0" in result["msg"]
     assert time.monotonic() - started < 15
 
 

@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from ansible.module_utils.tandem_gpu_info import sample
 from ansible.module_utils.tandem_gpu_nvml import (
     DriverHung,
     Fault,
@@ -48,6 +49,24 @@ def test_optional_answers_none_only_where_it_is_not_supported():
     nvml.cards[0].errors["nvmlDeviceGetTotalEnergyConsumption"] = 15
     with pytest.raises(NvmlCallError):
         Nvml(nvml).optional("nvmlDeviceGetTotalEnergyConsumption", nvml.cards[0])
+
+
+def test_f9_a_card_that_is_lost_while_it_is_watched_leaves_the_other():
+    fake, now = FakeNvml(), [0.0]
+    fake.nvmlDeviceGetClockInfo = lambda card, kind: fake._ask("nvmlDeviceGetClockInfo", card).sm_mhz
+    for card in fake.cards:
+        card.load = 100
+    found = {"gpus": [{"index": card.index, "uuid": card.uuid} for card in fake.cards], "failed": []}
+
+    def sleep(seconds):
+        now[0] += seconds
+        if now[0] > 1:
+            fake.cards[1].errors["nvmlDeviceGetClockInfo"] = 15
+
+    samples = sample(Nvml(fake), 3, 0.5, found, clock=lambda: now[0], sleep=sleep)
+    assert [gpu["index"] for gpu in found["gpus"]] == [0]
+    assert [(card["index"], card["uuid"], card["code"]) for card in found["failed"]] == [(1, fake.cards[1].uuid, 15)]
+    assert list(samples) == [fake.cards[0].uuid] and samples[fake.cards[0].uuid]["busy"] == 6
 
 
 def test_version_mismatch_names_both_versions(tmp_path, monkeypatch):
