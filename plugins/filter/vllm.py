@@ -18,7 +18,8 @@ def vllm_merge(base: dict, *overrides: dict | None) -> dict:
     merged = dict(base)
     for override in overrides:
         merged.update(override or {})
-    return {key: merged[key] for key in sorted(merged) if merged[key] is not None}
+    # YAML reads some names as numbers or as true (7, on, yes): the rules tell of them
+    return {key: merged[key] for key in sorted(merged, key=str) if merged[key] is not None}
 
 
 def vllm_arguments(args: dict) -> list[str]:
@@ -31,6 +32,10 @@ def vllm_arguments(args: dict) -> list[str]:
     """
     words: list[str] = []
     for name, value in args.items():
+        if not isinstance(name, str):
+            raise AnsibleFilterError(
+                f"vllm_args: {name!r} is no name of an option; write a name that is meant in quotes"
+            )
         if name.startswith("-") or "_" in name:
             raise AnsibleFilterError(
                 f"vllm_args: {name!r} is not written as vLLM documents it; write {name.lstrip('-').replace('_', '-')!r}"

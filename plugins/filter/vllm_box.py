@@ -21,8 +21,8 @@ def vllm_box(gpu_info, host_info):
 
     Returns a dict: `cards`, `memory_mib` of the smallest, `capability` ("8.9"; of the lowest), `names`, `driver`. The
     driver says it where one runs, else the cards' PCI device ids. null is unknown.
-    `gpus` has what only the driver knows of each card: `index`, `name`, `display_active`, and `memory_used_mib`, in use
-    by what does not compute, as a display and its desktop.
+    `gpus` has what only the driver knows of each card: `index`, `name`, `memory_mib`, `capability`, `display_active`,
+    and `memory_used_mib`, in use by what does not compute, as a display and its desktop.
     """
     driver = host_info.get("nvidia_loaded")
     if gpu_info.get("available") and gpu_info["gpus"]:
@@ -44,6 +44,8 @@ def vllm_box(gpu_info, host_info):
             {
                 "index": gpu["index"],
                 "name": gpu["name"],
+                "memory_mib": gpu["memory_total_mib"],
+                "capability": gpu["compute_capability"],
                 "display_active": gpu["display_active"],
                 "memory_used_mib": gpu["memory_others_mib"],
             }

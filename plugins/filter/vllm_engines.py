@@ -73,7 +73,20 @@ def vllm_engine_box(box, gpus):
     if not (box and box.get("cards") and gpus):
         return box
     of_it = [card for card in box.get("gpus", []) if str(card["index"]) in map(str, gpus)]
-    return {**box, "cards": len(gpus), "gpus": of_it}
+    known = {}
+    if of_it and all("memory_mib" in card for card in of_it):
+        # another card of the box may be smaller, or older
+        capabilities, memories = ([card[name] for card in of_it] for name in ("capability", "memory_mib"))
+        known = {
+            "memory_mib": min(memories) if None not in memories else None,
+            "capability": min(capabilities, key=_numbers) if None not in capabilities else None,
+            "names": sorted({card["name"] for card in of_it}),
+        }
+    return {**box, "cards": len(gpus), "gpus": of_it, **known}
+
+
+def _numbers(version):
+    return tuple(int(part) for part in version.split("."))
 
 
 def vllm_uuids(gpu_info, gpus):
@@ -96,13 +109,31 @@ def vllm_greatest_need(needs):
     return max(needs, key=NEEDS.index, default="nothing")
 
 
-def vllm_what_changes(about, image, command):
+def vllm_other_cards(label, uuids, available):
+    """Whether a running engine has other cards than it is to have: two have changed slots, or one was replaced.
+
+    label      tandem.cards of its container; null or empty for one from before it was written, which tells nothing
+    uuids      those of the cards that it is to have
+    available  whether the driver says them
+    """
+    return bool(label and available) and set(label.split(",")) != set(uuids)
+
+
+def vllm_what_changes(about, image, command, cards=None):
     """What a restart is for, as short lines: the image, and options as they are and as they are wanted.
 
     about    about.json of the configuration that runs (image, arguments), or None where nobody kept it
     image    the wanted one, with its tag
     command  the wanted arguments: model, and options as --name=value or --name
+    cards    where they are others: [those it has, as its label says them, those it is to have]
     """
+    if cards:
+        has, wanted = cards[0].split(","), list(cards[1])
+        return [
+            f"cards {', '.join(uuid for uuid in has if uuid not in wanted) or 'none'} -> "
+            f"{', '.join(uuid for uuid in wanted if uuid not in has) or 'none'} (changed slots, or were replaced)",
+            *(vllm_what_changes(about, image, command) if about and _differs(about, image, command) else []),
+        ]
     if not about:
         return ["runs a configuration of which no run kept the options"]
     changes = [f"image {about['image']} -> {image}"] if about["image"] != image else []
@@ -111,7 +142,11 @@ def vllm_what_changes(about, image, command):
         if runs.get(name) != wanted.get(name):
             before, after = (options[name] or "on" if name in options else "not set" for options in (runs, wanted))
             changes.append(f"{name} {before} -> {after}")
-    return changes or ["its key, environment, weights or cards"]
+    return changes or ["its key, environment, weights, shared memory or list of cards"]
+
+
+def _differs(about, image, command):
+    return about["image"] != image or about["arguments"] != command
 
 
 def _options(words):
@@ -245,7 +280,10 @@ def vllm_canary_words(args, acceptance):
         words.append("--reasoning")
     if str(args.get("kv-cache-dtype", "auto")) != "auto":
         words.append(f"--kv-cache-dtype={args['kv-cache-dtype']}")
-    if args.get("speculative-config"):
+    # what is healthy is known of MTP alone; 7 tokens of dflash are well with 0.48 of them accepted (club-3090 PR 1056)
+    config = args.get("speculative-config")
+    method = config.get("method") if isinstance(config, dict) else args.get("spec-method")
+    if str(method).endswith("mtp"):
         words.append(f"--min-acceptance={acceptance}")
     return words
 
@@ -260,6 +298,7 @@ class FilterModule:
             "vllm_uuids": vllm_uuids,
             "vllm_greatest_need": vllm_greatest_need,
             "vllm_engine_remarks": vllm_engine_remarks,
+            "vllm_other_cards": vllm_other_cards,
             "vllm_what_changes": vllm_what_changes,
             "vllm_in_the_way": vllm_in_the_way,
             "vllm_clients_notice": vllm_clients_notice,

@@ -33,8 +33,53 @@ ARCHITECTURES = {
 
 # A 24 GB card as NVML counts it.
 CARD_MIB = 24564
-# Beside weights and KV cache, per card: CUDA graphs 0.5 and activations 2 (field report).
-OTHER_GIB = 2.5
+# Beside weights and KV cache, per card: CUDA graphs 0.5 GiB, activations 2 GiB in steps of 4096 tokens (field report).
+# Activations are taken to grow with the tokens of a step (club-3090#47: half the tokens, about half of it). An estimate
+# from one model at tensor-parallel-size 2.
+GRAPHS_GIB = 0.5
+ACTIVATIONS_GIB = 2.0
+ACTIVATIONS_TOKENS = 4096
+# vLLM's own for cards below 70 GB, or A100.
+DEFAULT_BATCHED_TOKENS = 2048
+# What an engine takes later beyond what it planned at its start, as a part of the activations of a step, and the least
+# of it: with 1.7 GiB left and steps of 4096 tokens the field report's engine lives; with 0.6 GiB one like it died of an
+# 88K prompt (club-3090#487), and one with 0.5 GiB of 8K (club-3090#1064).
+LEFT_PART = 0.75
+LEFT_LEAST_MIB = 768
+
+# Options with which the figures are others than the ones that were derived and measured: the values with which nothing
+# changes, and what changes else. The first two groups change the blocks, the third what weights leave of a card.
+ONE_STAGE = {
+    "pipeline-parallel-size": ([1], "gives each card the layers of its stage alone"),
+    "nnodes": ([1], "shares the model out over machines"),
+}
+BLOCKS = {
+    "decode-context-parallel-size": ([1], "shares the KV cache out over the cards"),
+    "prefill-context-parallel-size": ([1], "shares prompts out over the cards"),
+    "block-size": ([], "changes the blocks"),
+    "mamba-block-size": ([], "changes the blocks"),
+    "mamba-cache-mode": ([], "changes what a request keeps of its state"),
+    "mamba-cache-dtype": (["auto"], "changes the size of a state"),
+    "mamba-ssm-cache-dtype": (["auto", "float32"], "changes the size of a state"),
+    "use-replayssm": ([False], "changes what a request keeps of its state"),
+    "kv-cache-dtype-skip-layers": ([], "changes the size of a token"),
+    "kv-offloading-size": ([0], "moves KV cache to the host's memory"),
+    "kv-transfer-config": ([], "moves KV cache elsewhere"),
+    "disable-hybrid-kv-cache-manager": ([False], "changes the blocks"),
+    "enable-hybrid-kv-cache-manager": ([True], "changes the blocks"),
+    "hf-overrides": ([], "changes the model"),
+    "dtype": (["auto", "bfloat16"], "changes the size of weights and states"),
+}
+WEIGHTS = {
+    "cpu-offload-gb": ([0], "moves weights to the host's memory"),
+    "offload-group-size": ([0], "moves layers to the host's memory"),
+    "quantization": (
+        # names of what the weights are already
+        ["awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_round", "inc", "compressed-tensors"],
+        "changes the size of the weights as they are loaded",
+    ),
+    "enable-lora": ([False], "takes memory for adapters"),
+}
 
 KV_BYTES = {"auto": 2, "float16": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 VERIFIED = ((0, 25, 0), (0, 29, 0))
@@ -58,7 +103,73 @@ def vllm_speculative_tokens(args):
     config = args.get("speculative-config") or {}
     if not isinstance(config, dict):
         return None
-    return vllm_integer(config.get("num_speculative_tokens", args.get("spec-tokens", 0)))
+    # without a number it is the draft model's own
+    number = config.get("num_speculative_tokens", args.get("spec-tokens"))
+    if number is None:
+        return None if vllm_speculative_method(args) else 0
+    return vllm_integer(number)
+
+
+def vllm_speculative_method(args):
+    """How the engine speculates, as vLLM's SpeculativeConfig reads it: "" for not at all, "mtp" for all names of MTP.
+
+    None where that cannot be read, or where neither method nor model is named.
+    """
+    config = args.get("speculative-config") or {}
+    if not isinstance(config, dict):
+        return None
+    method, model = config.get("method", args.get("spec-method")), config.get("model", args.get("spec-model"))
+    if method:
+        # qwen3_5_mtp, deepseek_mtp and so on are older names of it
+        return "mtp" if str(method).endswith("mtp") else str(method).strip("[]")
+    if model:
+        return "ngram" if model in ("ngram", "[ngram]") else "draft_model"
+    return None if config or args.get("spec-tokens") else ""
+
+
+def vllm_activations_gib(args):
+    """GiB of activations of one step on a card, estimated (see ACTIVATIONS_GIB); None for no number of tokens."""
+    tokens = vllm_integer(args.get("max-num-batched-tokens", DEFAULT_BATCHED_TOKENS))
+    return None if tokens is None else ACTIVATIONS_GIB * tokens / ACTIVATIONS_TOKENS
+
+
+def _left(args, profile, box, model):
+    card = box.get("memory_mib") or CARD_MIB
+    activations = vllm_activations_gib(args) if model else None
+    left = _left_mib(args, profile, card)
+    steps = int((left or 0) / LEFT_PART / 1024 / ACTIVATIONS_GIB * ACTIVATIONS_TOKENS) // 512 * 512
+    return {
+        "card_mib": card,
+        "left_mib": left,
+        "left_wanted_mib": max(LEFT_LEAST_MIB, LEFT_PART * (activations or 0) * 1024),
+        "activations_gib": activations,
+        "steps_for_left": steps if (left or 0) >= LEFT_LEAST_MIB else 0,
+    }
+
+
+def _left_mib(args, profile, card):
+    if "kv-cache-memory-bytes" not in args:
+        try:
+            share = float(args["gpu-memory-utilization"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        return (1 - share) * card if 0 < share <= 1 else None
+    # the cache has its size whatever that leaves
+    kv, weights = vllm_integer(args["kv-cache-memory-bytes"]), (profile.get("model") or {}).get("weights_gb")
+    activations = vllm_activations_gib(args)
+    if None in (kv, weights, activations) or _moved(args, {**ONE_STAGE, **WEIGHTS}):
+        return None
+    parts = vllm_integer(args.get("tensor-parallel-size", 1)) or 1
+    return card - (weights * 1e9 / GIB / parts + kv / GIB + GRAPHS_GIB + activations) * 1024
+
+
+def _moved(args, table):
+    """A clause about the first option of `args` with which `table` says that the figures are others; else nothing."""
+    for name, (harmless, why) in table.items():
+        value = args.get(name)
+        if value is not None and str(value).lower() not in [str(each).lower() for each in harmless]:
+            return f"{name} {value if not isinstance(value, bool) else str(value).lower()} {why}"
+    return ""
 
 
 def vllm_blocks(architecture, tensor_parallel, kv_bytes, speculative_tokens, prefix_cache):
@@ -88,7 +199,10 @@ def vllm_fit(args, profile=None, box=None, version=None):
     box      keys `cards` and `memory_mib` (of one card); null or absent stands for 24 GB cards
     version  vLLM's, as "0.33.0", or null
 
-    Returns a dict. `architecture` is what is known of the model or null, `speculative_tokens` their number or null.
+    Returns a dict. `architecture` is what is known of the model or null, `speculative_tokens` their number or null,
+    `speculative_method` how, as vllm_speculative_method says it. `left_mib` is what of each card (`card_mib`) vLLM does
+    not plan for, or null, and `left_wanted_mib` what should be left, beside `activations_gib` of a step (null where the
+    model is not known); `steps_for_left` is the max-num-batched-tokens that goes with what is left.
     `known` is false where the answer would be a guess, and `sentence` says why. Else there are as well:
 
     blocks, block_tokens     in the pool of a card, and tokens in one of them
@@ -106,11 +220,17 @@ def vllm_fit(args, profile=None, box=None, version=None):
     profile, box = profile or {}, box or {}
     architecture = profile.get("architecture")
     model = ARCHITECTURES.get(architecture)
-    fit = {"architecture": model, "speculative_tokens": vllm_speculative_tokens(args), "known": False}
-    return {**fit, **_fit(args, profile, box, version, architecture, fit["speculative_tokens"])}
+    fit = {
+        "architecture": model,
+        "speculative_tokens": vllm_speculative_tokens(args),
+        "speculative_method": vllm_speculative_method(args),
+        **_left(args, profile, box, model),
+        "known": False,
+    }
+    return {**fit, **_fit(args, profile, box, version, architecture, fit)}
 
 
-def _fit(args, profile, box, version, architecture, tokens):
+def _fit(args, profile, box, version, architecture, speculation):
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         return _unknown(f"the profile's architecture is {architecture or 'not set'}, known is {known}")
@@ -120,18 +240,36 @@ def _fit(args, profile, box, version, architecture, tokens):
     dtype = str(args.get("kv-cache-dtype", "auto"))
     if dtype not in KV_BYTES:
         return _unknown(f"the size of a token with kv-cache-dtype {dtype} is not known here")
-    if tokens is None:
-        return _unknown("speculative-config is not readable")
+    method, tokens = speculation["speculative_method"], speculation["speculative_tokens"]
+    if method is None or (tokens is None and method in ("", "mtp")):
+        return _unknown("speculative-config is not readable: it names no method, or no num_speculative_tokens")
+    if method not in ("", "mtp"):
+        return _unknown(
+            f"speculative-config has the method {method}, whose weights and KV cache are not known here, only those of "
+            "mtp"
+        )
     weights = (profile.get("model") or {}).get("weights_gb")
+    if moved := _moved(args, ONE_STAGE):
+        stages = vllm_integer(args.get("pipeline-parallel-size", 1)) or 1
+        share = f", about {weights * 1e9 / GIB / tensor_parallel / stages:.1f} GiB of weights" if weights else ""
+        return _unknown(f"{moved}{share}; the blocks were derived for one stage on one machine")
+    if moved := _moved(args, BLOCKS):
+        return _unknown(moved)
     kv, kv_from = kv_gib(args, profile.get("memory") or {}, weights, tensor_parallel, box)
-    if kv is None:
+    if kv is None and "num-gpu-blocks-override" not in args:
         return _unknown(kv_from)
-    if not box.get("memory_mib") and kv_from != "kv-cache-memory-bytes":
+    if kv is not None and not box.get("memory_mib") and kv_from != "kv-cache-memory-bytes":
         kv_from += ", for 24 GB cards"
 
     # Whether vLLM caches prefixes of this model when nobody says is a matter of its version: take the larger need.
     block = vllm_blocks(architecture, tensor_parallel, KV_BYTES[dtype], tokens, args.get("enable-prefix-caching", True))
-    blocks = max(0, int(kv * GIB // block["bytes"]))
+    if "num-gpu-blocks-override" in args:
+        blocks = vllm_integer(args["num-gpu-blocks-override"])
+        if blocks is None:
+            return _unknown(f"num-gpu-blocks-override {args['num-gpu-blocks-override']} is not readable")
+        kv, kv_from = blocks * block["bytes"] / GIB, "num-gpu-blocks-override"
+    else:
+        blocks = max(0, int(kv * GIB // block["bytes"]))
     size, states = block["tokens"], block["state_blocks"]
 
     def needs(length):
@@ -154,20 +292,26 @@ def _fit(args, profile, box, version, architecture, tokens):
         "max_model_len": max(0, (int(blocks / HEADROOM) - states) * size),
         "enough": blocks >= HEADROOM * needed if length else None,
     }
-    return {**fit, "sentence": _sentence(fit, length, version)}
+    return {**fit, "sentence": _sentence(fit, length, version, vllm_integer(args.get("data-parallel-size", 1)) or 1)}
 
 
 def kv_gib(args, memory, weights_gb, tensor_parallel, box):
     """GiB per card for the KV cache, and a clause about where the figure comes from; None and the reason if unknown.
 
     `memory` holds what was found: `kv_gib_per_card` at `gpu_memory_utilization` on cards of `card_mib`, with
-    `tensor_parallel_size`. Without it the rest is estimated from the weights. kv-cache-memory-bytes goes before both.
+    `tensor_parallel_size`, in steps of ACTIVATIONS_TOKENS. Larger steps leave less. Without it the rest is estimated
+    from the weights. kv-cache-memory-bytes goes before both.
     """
     if "kv-cache-memory-bytes" in args:
         given = vllm_integer(args["kv-cache-memory-bytes"])
         if given is None:
             return None, f"kv-cache-memory-bytes {args['kv-cache-memory-bytes']} is not readable"
         return given / GIB, "kv-cache-memory-bytes"
+    if moved := _moved(args, WEIGHTS):
+        return None, moved
+    activations = vllm_activations_gib(args)
+    if activations is None:
+        return None, f"max-num-batched-tokens {args['max-num-batched-tokens']} is not readable"
     card_mib = box.get("memory_mib") or CARD_MIB
     if "gpu-memory-utilization" not in args:
         return None, "gpu-memory-utilization is not set, and vLLM's default is a matter of its version"
@@ -179,11 +323,15 @@ def kv_gib(args, memory, weights_gb, tensor_parallel, box):
     if memory.get("kv_gib_per_card") is not None and measured_tp == tensor_parallel:
         # What is no cache there, weights and graphs and activations, is none here either.
         other = memory["gpu_memory_utilization"] * memory["card_mib"] / 1024 - memory["kv_gib_per_card"]
-        return usable - other, f"estimate from {memory['kv_gib_per_card']} GiB at {memory['gpu_memory_utilization']}"
+        more = max(0.0, activations - ACTIVATIONS_GIB)
+        clause = f"estimate from {memory['kv_gib_per_card']} GiB at {memory['gpu_memory_utilization']}"
+        clause += f", less {more:.1f} for max-num-batched-tokens {args['max-num-batched-tokens']}" if more else ""
+        return usable - other - more, clause
     if weights_gb is not None:
         weights = weights_gb * 1e9 / GIB / tensor_parallel
-        clause = f"estimate: {weights:.1f} GiB of weights and {OTHER_GIB} GiB of graphs and activations taken off"
-        return usable - weights - OTHER_GIB, clause
+        other = GRAPHS_GIB + activations
+        clause = f"estimate: {weights:.1f} GiB of weights and {other:.1f} GiB of graphs and activations taken off"
+        return usable - weights - other, clause
     return None, "the profile says neither memory.kv_gib_per_card nor model.weights_gb"
 
 
@@ -191,8 +339,9 @@ def _unknown(why):
     return {"sentence": f"whether it fits is not known: {why}"}
 
 
-def _sentence(fit, length, version):
-    said = (
+def _sentence(fit, length, version, replicas):
+    said = f"each of {replicas} replicas: " if replicas > 1 else ""
+    said += (
         f"{fit['blocks']} blocks of {fit['block_tokens']} tokens in {fit['kv_gib']} GiB of KV cache per card "
         f"({fit['kv_from']})"
     )

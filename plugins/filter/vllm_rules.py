@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,6 +29,11 @@ class Case(NamedTuple):
     @property
     def tokens(self):
         return self.fit["speculative_tokens"] or 0
+
+    @property
+    def mtp(self):
+        """How many tokens MTP speculates, 0 without it. What is known of MTP is not known of other methods."""
+        return self.tokens if self.fit["speculative_method"] == "mtp" else 0
 
     @property
     def gdn(self):
@@ -76,16 +82,16 @@ def bf16_kv_cache(case):
 
 def prefix_cache_with_mtp(case):
     prefix = case.args.get("enable-prefix-caching")
-    if case.gdn and case.tokens and prefix is not False and not case.args.get("disable-prefix-caching"):
+    if case.gdn and case.mtp and prefix is not False and not case.args.get("disable-prefix-caching"):
         yield (
-            f"prefix caching ({'on' if prefix else 'not set'}) with {case.tokens} speculative tokens on a model with "
+            f"prefix caching ({'on' if prefix else 'not set'}) with {case.mtp} speculative tokens on a model with "
             "GDN layers: output has been seen to go wrong slowly, and to clear at a restart",
             "watch answers; if they degrade, set enable-prefix-caching to false, or remove speculative-config",
         )
 
 
 def xid_31(case):
-    if case.gdn and case.tokens and case.backend in ("", "FLASHINFER") and case.kv_dtype.startswith("fp8"):
+    if case.gdn and case.mtp and case.backend in ("", "FLASHINFER") and case.kv_dtype.startswith("fp8"):
         yield (
             "MTP with FlashInfer and an fp8 KV cache: illegal memory access (Xid 31) has been seen under sustained "
             "load; it is a fault of the software, not of the card",
@@ -94,10 +100,47 @@ def xid_31(case):
 
 
 def too_many_tokens(case):
-    if case.gdn and case.tokens > 4:
+    if not case.gdn or case.tokens <= 4:
+        return
+    method = case.fit["speculative_method"]
+    if method == "mtp":
         yield (
             f"num_speculative_tokens is {case.tokens}; more than 4 crash GDN layers",
             "set it to 0 to 4; the field report's is 2",
+        )
+    elif method is None:
+        yield (
+            f"num_speculative_tokens is {case.tokens} and speculative-config names no method; with mtp more than 4 "
+            "crash GDN layers",
+            "name the method; without one and without a model vLLM does not start",
+            "warn",
+        )
+    else:
+        yield (
+            f"num_speculative_tokens is {case.tokens} with the method {method}: more than 4 have crashed GDN layers "
+            "with mtp; of other methods that is not known, and 7 of dflash have run this model on two RTX 3090s "
+            "(club-3090 PR 1056)",
+            "watch the engine after the change, or set 4 or fewer",
+            "advise",
+        )
+
+
+def draft_model(case):
+    """A draft model that the container does not have: it has vllm_model alone."""
+    config = case.args.get("speculative-config")
+    model = config.get("model") if isinstance(config, dict) else None
+    model = str(model or case.args.get("spec-model") or "")
+    way_out = "put its folder into the folder of vllm_model, and write /models/FOLDER"
+    if not model or model in ("ngram", "[ngram]", "suffix", "ngram_gpu") or re.match(r"/models(/|$)", model):
+        return
+    if model.startswith(("/", "~", ".")):
+        yield f"the draft model of speculative-config is {model}, which the engine's container does not have", way_out
+    elif case.fit["speculative_method"] not in ("custom_class", "mtp"):
+        yield (
+            f"the draft model of speculative-config is {model}, of a hub: each start of the engine fetches it anew, "
+            "unchecked",
+            way_out,
+            "advise",
         )
 
 
@@ -206,7 +249,7 @@ def gdn_kernel(case):
             f"vLLM {_dotted(case.version)} has no fused GDN decode kernel for this model",
             "it comes with 0.29.0, full CUDA graphs with MTP with 0.33.0; what they gain on a 4090 is unmeasured",
         )
-    elif case.gdn and case.tokens and case.version < (0, 33, 0):
+    elif case.gdn and case.mtp and case.version < (0, 33, 0):
         yield (
             f"vLLM {_dotted(case.version)} falls back to PIECEWISE CUDA graphs with FlashInfer and MTP on these cards",
             "0.33.0 keeps them full; what that gains is unmeasured",
@@ -252,6 +295,15 @@ INTEGERS = {
 
 
 def option_choice(case):
+    config, methods = case.args.get("speculative-config"), case.options.get("spec-method")
+    method = config.get("method") if isinstance(config, dict) else None
+    if method is not None and isinstance(methods, list) and str(method).strip("[]") not in methods:
+        near = difflib.get_close_matches(str(method).lower(), methods, n=1)
+        yield (
+            f"the method of speculative-config is {method}; vLLM {_dotted(case.version)} has "
+            f"{', '.join(each for each in methods if each != 'None')}",
+            f"did you mean {near[0]}?" if near else "take one of them",
+        )
     for name, value in case.args.items():
         choices = case.options.get(name)
         for item in value if isinstance(value, list) else [value]:
@@ -301,21 +353,106 @@ def heads(case):
 
 def cards(case):
     have = case.box.get("cards")
-    parts = [case.number(name, 1) for name in ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")]
-    if not have or None in parts:
+    sizes = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
+    parts = {name: case.number(name, 1) for name in sizes}
+    # of several machines this box has a part of the replicas alone
+    if "data-parallel-size-local" in case.args:
+        parts["data-parallel-size"] = case.number("data-parallel-size-local")
+    if not have or None in parts.values():
         return
-    wanted = int(parts[0] * parts[1] * parts[2])
+    wanted = int(math.prod(parts.values()))
+    said = ", ".join(f"{name} {size:g}" for name, size in parts.items() if size != 1) or "tensor-parallel-size 1"
+    # the largest that the model allows, of what the others leave
+    allowed = (case.fit["architecture"] or {}).get("tensor_parallel") or range(1, have + 1)
+    others = wanted / (parts["tensor-parallel-size"] or 1)
+    largest = max((size for size in allowed if size * others <= have), default=None)
     if wanted > have:
         yield (
-            f"{wanted} cards are wanted (tensor-parallel-size {parts[0]:g}), the box has {have}",
-            f"set it to {have} or less",
+            f"{wanted} cards are wanted ({said}), the box has {have}",
+            f"set tensor-parallel-size to {largest}" if largest else "set the sizes so that their product is smaller",
+        )
+    elif wanted < have and _unlike(case.box):
+        names = "; ".join(f"{gpu['index']} {gpu['name']}" for gpu in case.box["gpus"])
+        best = sorted(case.box["gpus"], key=lambda gpu: -(gpu.get("memory_mib") or 0))[:wanted]
+        yield (
+            f"{wanted} of {have} cards are used ({said}), and the engine is given all of them, which are not alike "
+            f"({names}): it would be judged by the smallest",
+            f"give it its cards, vllm_engines: [{{name: main, gpus: {sorted(gpu['index'] for gpu in best)}}}]",
         )
     elif wanted < have:
+        more = largest and largest * others > wanted
         yield (
-            f"{wanted} of {have} cards are used (tensor-parallel-size {parts[0]:g})",
-            f"set tensor-parallel-size to {have} if the model is to have them all",
+            f"{wanted} of {have} cards are used ({said})",
+            f"set tensor-parallel-size to {largest} if the model is to have them all"
+            if more and largest * others == have
+            else "give the others to a second engine, or this one its own cards (gpus in vllm_engines); the model "
+            f"allows tensor-parallel-size {', '.join(map(str, allowed))}",
             "advise",
         )
+
+
+def _unlike(box):
+    return len({gpu["name"] for gpu in box.get("gpus") or []}) > 1
+
+
+def experts(case):
+    if case.args.get("enable-expert-parallel") is True and case.fit["architecture"]:
+        yield (
+            "enable-expert-parallel is set, and this model has no experts; vLLM does not start",
+            "remove it, or set tensor-parallel-size",
+        )
+
+
+def dummy_weights(case):
+    if case.args.get("load-format") == "dummy":
+        yield "load-format is dummy: the engine answers with random words, whatever vllm_model has", "remove it"
+
+
+def activations(case):
+    left, wanted, of_step = (case.fit[name] for name in ("left_mib", "left_wanted_mib", "activations_gib"))
+    if left is None or left >= wanted:
+        return
+    setting = "kv-cache-memory-bytes" if "kv-cache-memory-bytes" in case.args else "gpu-memory-utilization"
+    says = f"{setting} {case.args[setting]} leaves {left:.0f} MiB of each card for what vLLM does not plan"
+    if of_step is not None:
+        steps = case.args.get("max-num-batched-tokens", "not set")
+        says += f"; steps of this size (max-num-batched-tokens {steps}) take about {of_step:.1f} GiB of activations"
+    says += f", so that {wanted:.0f} MiB should be left (an estimate): engines with less have died of long prompts"
+    way_out = f"set {setting} lower"
+    if setting == "gpu-memory-utilization":
+        way_out = f"set gpu-memory-utilization <= {_leaves(case, wanted):.2f}"
+    if of_step is not None and case.fit["steps_for_left"]:
+        way_out += f", or max-num-batched-tokens <= {case.fit['steps_for_left']}"
+    yield says, way_out
+
+
+def _leaves(case, mib):
+    """The largest gpu-memory-utilization that leaves `mib`."""
+    return math.floor((1 - mib / case.fit["card_mib"]) * 100) / 100
+
+
+def display(case):
+    """Memory of the cards that a display or its programs have."""
+    left, wanted = case.fit["left_mib"], case.fit["left_wanted_mib"]
+    for gpu in case.box.get("gpus") or []:
+        used = gpu.get("memory_used_mib")
+        if not gpu.get("display_active") and (used or 0) < OTHERS_MIB:
+            continue
+        takes = "an unknown amount" if used is None else f"{used} MiB"
+        what = "a display is attached to it and takes" if gpu.get("display_active") else "others than engines take"
+        says = f"card {gpu['index']} ({gpu['name']}): {what} {takes}"
+        way_out = "plug the display into another card or the board, or boot without a desktop"
+        if left is not None:
+            says += f"; {left:.0f} MiB are left for that and for what vLLM does not plan"
+            if used is not None and used > left:
+                says += ", so vLLM does not start (free memory is less than desired)"
+            if case.number("gpu-memory-utilization", 0) > _leaves(case, wanted + (used or 0)):
+                way_out += f"; or set gpu-memory-utilization <= {_leaves(case, wanted + (used or 0)):.2f}"
+        yield says, way_out
+
+
+# What a driver alone may have on a card is less.
+OTHERS_MIB = 200
 
 
 def parser_name(case):
@@ -363,6 +500,62 @@ def fixed_option(case):
     for name, place in places.items():
         if name in case.args:
             yield f"{name} is set among the options", f"remove it and use {place}"
+
+
+def environment(case):
+    """YAML's types are no text, and an environment has text alone."""
+    for name, value in case.env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            yield f"vllm_env has the name {name!r}", "write letters, digits and _, such as NCCL_DEBUG"
+        elif isinstance(value, bool):
+            yield (
+                f"{name} is {str(value).lower()}, which would be the text {value}; vLLM reads most of its switches as "
+                "numbers and dies of it",
+                f'write {name}: "{int(value)}", or the text that this variable takes, in quotes',
+            )
+        elif isinstance(value, (dict, list, tuple)):
+            yield (
+                f"{name} is a {'mapping' if isinstance(value, dict) else 'list'}, and a variable has text",
+                f"write {name}: '...' in quotes, as JSON or with commas, whichever it takes",
+            )
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield f"{name} is {value}, which YAML calls a number", "write the text that is meant in quotes"
+        elif isinstance(value, float):
+            yield (
+                f"{name} is the number {value}, and may have been written in another way (1.10, 1.0e+6)",
+                f'write it in quotes, {name}: "{value}"',
+                "advise",
+            )
+        elif isinstance(value, str) and re.search(r"[\x00-\x1f\x7f]", value):
+            yield f"{name} has a line break or another control character, which a unit cannot hold", "remove it"
+
+
+# What the image, or this role, says of these; and who is to say it.
+FIXED_ENV = {
+    "PATH": ("refuse", "the image finds its programs by it", "remove it"),
+    "HOME": ("warn", "the caches that are kept are those of /root", "remove it"),
+    "VLLM_CACHE_ROOT": ("warn", "the cache that is kept over restarts is /root/.cache/vllm", "remove it"),
+    "LD_LIBRARY_PATH": ("warn", "it replaces the image's own, in which CUDA's libraries are", "remove it"),
+    "LD_PRELOAD": ("warn", "each program of the engine loads it", "remove it"),
+    "PYTHONPATH": ("warn", "it goes before the image's own vLLM", "remove it"),
+    "PYTHONHOME": ("refuse", "Python finds none of its modules with it", "remove it"),
+    "CUDA_VISIBLE_DEVICES": (
+        "warn",
+        "the unit gives the engine its cards",
+        "remove it; gpus in vllm_engines says which",
+    ),
+    "NVIDIA_VISIBLE_DEVICES": (
+        "warn",
+        "the unit gives the engine its cards",
+        "remove it; gpus in vllm_engines says which",
+    ),
+}
+
+
+def fixed_env(case):
+    for name, (severity, why, way_out) in FIXED_ENV.items():
+        if name in case.env:
+            yield f"{name} is {case.env[name]} in vllm_env; {why}", way_out, severity
 
 
 def secret_in_env(case):
@@ -448,6 +641,7 @@ RULES = [
     Rule("E3", "advise", prefix_cache_with_mtp, "vllm#53912, vllm#47194", "open on 0.28, since then unknown"),
     Rule("E4", "advise", xid_31, "vllm#40756, vllm#55775", "open"),
     Rule("E5", "refuse", too_many_tokens, "vllm PR 50021, vllm#37035"),
+    Rule("draft-model", "refuse", draft_model, "this role mounts vllm_model alone"),
     Rule("E8", "refuse", too_many_sequences, "vllm#49064; computed", "computed for 0.25 to 0.28", needs_box=True),
     Rule("E9", "refuse", no_headroom, "vllm#52520; computed", "computed for 0.25 to 0.28", needs_box=True),
     Rule("E11", "warn", all_reduce, "vllm#42609, nccl-tests#117"),
@@ -461,10 +655,22 @@ RULES = [
     Rule("utilization", "refuse", utilization, "vLLM's documentation"),
     Rule("heads", "refuse", heads, "the model's config.json"),
     Rule("cards", "refuse", cards, "what the box has", needs_box=True),
+    Rule("experts", "refuse", experts, "read in vLLM 0.32.0, config/model.py"),
+    Rule("dummy-weights", "warn", dummy_weights, "vLLM's documentation"),
+    Rule(
+        "activations",
+        "warn",
+        activations,
+        f"{REPORT}; club-3090#487, club-3090#1064; estimate",
+        "all, of one model",
+    ),
+    Rule("display", "warn", display, "NVML; vLLM 0.32.0, v1/worker/utils.py: request_memory", needs_box=True),
     Rule("parser", "warn", parser_name, WHEELS, "0.32.0"),
     Rule("tool-choice", "refuse", tool_choice, WHEELS, "0.32.0"),
     Rule("batched-tokens", "refuse", batched_tokens, WHEELS, "0.32.0"),
     Rule("fixed-option", "refuse", fixed_option, "this role; " + WHEELS),
+    Rule("environment", "refuse", environment, "vllm-metal#517; read in vLLM 0.32.0, envs.py"),
+    Rule("fixed-env", "warn", fixed_env, "this role"),
     Rule("secret", "refuse", secret_in_env, "this role"),
     Rule("dev-mode", "refuse", dev_mode, WHEELS),
     Rule("open-routes", "refuse", open_routes, f"vLLM's security guide; {WHEELS}", "0.32.0"),

@@ -31,16 +31,21 @@ def host(*devices, loaded=None):
 
 
 def test_a_running_driver_says_it():
+    card = {
+        "index": 0,
+        "name": "NVIDIA GeForce RTX 4090",
+        "memory_mib": 24564,
+        "capability": "8.9",
+        "display_active": True,
+        "memory_used_mib": 612,
+    }
     assert vllm_box(NVML, host("0x2204", "0x2204", loaded="580.95.05")) == {
         "cards": 2,
         "memory_mib": 24564,
         "capability": "8.9",
         "names": ["NVIDIA GeForce RTX 4090"],
         "driver": "580.95.05",
-        "gpus": [
-            {"index": 0, "name": "NVIDIA GeForce RTX 4090", "display_active": True, "memory_used_mib": 612},
-            {"index": 0, "name": "NVIDIA GeForce RTX 4090", "display_active": True, "memory_used_mib": 612},
-        ],
+        "gpus": [card, card],
     }
 
 
@@ -115,6 +120,21 @@ def test_f9_the_slot_is_compared_whatever_its_letters():
     card = {**TWO, "pci_bus_id": "00000000:C1:00.0"}
     (fault,) = vllm_card_faults({**NVML, "gpus": [card]}, bound("0000:c1:00.0", "0000:e1:00.0"), [{"name": "main"}])
     assert ": 0000:e1:00.0 did not start" in fault
+
+
+def test_f13_an_engine_on_its_cards_is_not_judged_by_the_card_of_the_screen():
+    small = {
+        **CARD,
+        "index": 2,
+        "name": "NVIDIA GeForce GT 1030",
+        "memory_total_mib": 2048,
+        "compute_capability": "6.1",
+    }
+    box = vllm_box({**NVML, "gpus": [CARD, {**CARD, "index": 1}, small]}, host())
+    assert (box["cards"], box["memory_mib"], box["capability"]) == (3, 2048, "6.1")
+    seen = vllm_engine_box(box, [0, 1])
+    assert (seen["cards"], seen["memory_mib"], seen["capability"]) == (2, 24564, "8.9")
+    assert seen["names"] == ["NVIDIA GeForce RTX 4090"]
 
 
 def test_without_a_driver_the_pci_bus_says_it():

@@ -13,6 +13,7 @@ from vllm_engines import (  # plugins/filter/vllm_engines.py
     vllm_engines_findings,
     vllm_greatest_need,
     vllm_in_the_way,
+    vllm_other_cards,
     vllm_uuids,
     vllm_what_changes,
 )
@@ -77,6 +78,9 @@ def test_the_box_needs_what_its_neediest_engine_needs(needs, greatest):
 
 def test_the_canary_asks_what_the_engine_can_do():
     assert vllm_canary_words({}, 0.5) == []
+    # what is healthy is known of MTP alone
+    assert vllm_canary_words({"speculative-config": {"method": "dflash", "num_speculative_tokens": 7}}, 0.5) == []
+    assert vllm_canary_words({"spec-method": "qwen3_5_mtp", "spec-tokens": 2}, 0.5) == ["--min-acceptance=0.5"]
     args = {
         "enable-auto-tool-choice": True,
         "tool-call-parser": "qwen3_xml",
@@ -150,7 +154,7 @@ ABOUT = {"image": "vllm:v1", "arguments": ["/models", "--max-num-seqs=16", "--fl
             ABOUT,
             "vllm:v1",
             ["--max-num-seqs=16", "--flag", "--gone=1", "--same=2"],
-            ["its key, environment, weights or cards"],
+            ["its key, environment, weights, shared memory or list of cards"],
         ),
         (ABOUT, "vllm:v2", ["--max-num-seqs=16", "--flag", "--gone=1", "--same=2"], ["image vllm:v1 -> vllm:v2"]),
         (
@@ -164,6 +168,36 @@ ABOUT = {"image": "vllm:v1", "arguments": ["/models", "--max-num-seqs=16", "--fl
 )
 def test_what_a_restart_is_for(about, image, options, changes):
     assert vllm_what_changes(about, image, ["/models", *options]) == changes
+
+
+@pytest.mark.parametrize(
+    ("label", "uuids", "available", "other"),
+    [
+        ("GPU-a,GPU-b", ["GPU-a", "GPU-b"], True, False),
+        # the same cards, counted in another order
+        ("GPU-a,GPU-b", ["GPU-b", "GPU-a"], True, False),
+        # engine 0 and engine 1 of a box of which two cards have changed slots
+        ("GPU-a", ["GPU-b"], True, True),
+        ("GPU-a,GPU-b", ["GPU-a", "GPU-c"], True, True),
+        ("GPU-a,GPU-b", ["GPU-a"], True, True),
+        # a container of before the label, and a driver that says nothing
+        ("", ["GPU-a"], True, False),
+        (None, ["GPU-a"], True, False),
+        ("GPU-a", ["GPU-all-known-once-the-driver-runs"], False, False),
+    ],
+)
+def test_f21_other_cards_than_the_unit_names(label, uuids, available, other):
+    assert vllm_other_cards(label, uuids, available) is other
+
+
+def test_f21_the_plan_says_which_cards():
+    command = ABOUT["arguments"]
+    changes = vllm_what_changes(ABOUT, "vllm:v1", command, ["GPU-a,GPU-b", ["GPU-b", "GPU-c"]])
+    assert changes == ["cards GPU-a -> GPU-c (changed slots, or were replaced)"]
+    assert vllm_what_changes(ABOUT, "vllm:v2", command, ["GPU-a", ["GPU-c"]])[1:] == ["image vllm:v1 -> vllm:v2"]
+    assert vllm_what_changes(None, "vllm:v1", command, ["GPU-a", ["GPU-a", "GPU-c"]]) == [
+        "cards none -> GPU-c (changed slots, or were replaced)"
+    ]
 
 
 LABELS = {"tandem.port": "8000", "tandem.models": "old,older"}

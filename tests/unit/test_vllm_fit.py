@@ -139,7 +139,7 @@ def test_a_pool_of_one_request_is_not_enough(blocks, enough):
 )
 def test_what_is_not_known_is_said_not_guessed(profile, args, words):
     fit = vllm_fit(args, profile)
-    assert set(fit) == {"architecture", "speculative_tokens", "known", "sentence"}
+    assert {"blocks", "pool", "enough"}.isdisjoint(fit)
     assert fit["known"] is False
     assert words in fit["sentence"]
 
@@ -169,7 +169,7 @@ def test_an_assumed_card_is_said():
 
 
 def test_weights_alone_give_an_estimate():
-    gib, clause = kv_gib(ARGS, {}, 21.0, 2, {})
+    gib, clause = kv_gib({**ARGS, "max-num-batched-tokens": 4096}, {}, 21.0, 2, {})
     assert gib == pytest.approx(0.93 * 24564 / 1024 - 21e9 / GIB / 2 - 2.5)
     assert clause.startswith("estimate")
 
@@ -177,6 +177,119 @@ def test_weights_alone_give_an_estimate():
 def test_weights_that_leave_nothing_leave_no_blocks():
     fit = vllm_fit({**ARGS, "tensor-parallel-size": 1}, {"architecture": "qwen3.8-27b", "model": {"weights_gb": 31}})
     assert (fit["blocks"], fit["pool"], fit["enough"]) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gib"),
+    [(4096, 9.75), (8192, 7.75), ("8K", 7.75), ("8k", 7.84), (16384, 3.75), (2048, 9.75), (None, 9.75)],
+)
+def test_larger_steps_leave_less_for_the_cache_than_was_found(tokens, gib):
+    args = {**ARGS, "max-num-batched-tokens": tokens} if tokens else ARGS
+    fit = vllm_fit(args, PROFILE)
+    assert fit["kv_gib"] == gib
+    assert (f"less {9.75 - gib:.1f} for max-num-batched-tokens {tokens}" in fit["sentence"]) is (gib < 9.75)
+
+
+# What moves weights or changes blocks, and is therefore not judged by the figures that were derived without it.
+MOVES = [
+    ({"pipeline-parallel-size": 2}, "pipeline-parallel-size 2 gives each card the layers of its stage alone"),
+    ({"pipeline-parallel-size": 2, "tensor-parallel-size": 1}, "pipeline-parallel-size 2"),
+    ({"nnodes": 2}, "nnodes 2"),
+    ({"decode-context-parallel-size": 2}, "decode-context-parallel-size 2"),
+    ({"prefill-context-parallel-size": "2"}, "prefill-context-parallel-size 2"),
+    ({"cpu-offload-gb": 4}, "cpu-offload-gb 4 moves weights to the host's memory"),
+    ({"offload-group-size": 8}, "offload-group-size 8"),
+    ({"kv-offloading-size": 16}, "kv-offloading-size 16"),
+    ({"kv-transfer-config": {"kv_connector": "x"}}, "kv-transfer-config"),
+    ({"disable-hybrid-kv-cache-manager": True}, "disable-hybrid-kv-cache-manager true"),
+    ({"enable-hybrid-kv-cache-manager": False}, "enable-hybrid-kv-cache-manager false"),
+    ({"block-size": 32}, "block-size 32"),
+    ({"mamba-ssm-cache-dtype": "float16"}, "mamba-ssm-cache-dtype float16"),
+    ({"quantization": "fp8"}, "quantization fp8 changes the size of the weights"),
+    ({"dtype": "float32"}, "dtype float32"),
+    ({"hf-overrides": {"num_hidden_layers": 2}}, "hf-overrides"),
+    ({"enable-lora": True}, "enable-lora true"),
+    ({"max-num-batched-tokens": "many"}, "max-num-batched-tokens many"),
+    ({"num-gpu-blocks-override": "many"}, "num-gpu-blocks-override many"),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), MOVES)
+def test_options_that_move_weights_or_blocks_make_the_fit_unknown(more, words):
+    profile = {**PROFILE, "model": {"weights_gb": 21.0}}
+    fit = vllm_fit({**ARGS, **more}, profile)
+    assert not fit["known"] and words in fit["sentence"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pipeline-parallel-size": 1},
+        {"decode-context-parallel-size": "1"},
+        {"cpu-offload-gb": 0},
+        {"quantization": "awq_marlin"},
+        {"quantization": "compressed-tensors"},
+        {"dtype": "bfloat16"},
+        {"enable-lora": False},
+        {"enable-hybrid-kv-cache-manager": True},
+        {"mamba-ssm-cache-dtype": "float32"},
+        {"load-format": "dummy"},
+        {"data-parallel-size": 1},
+    ],
+)
+def test_options_with_which_nothing_moves_change_nothing(more):
+    assert vllm_fit({**ARGS, **more}, PROFILE) == vllm_fit(ARGS, PROFILE)
+
+
+def test_stages_share_the_weights():
+    profile = {"architecture": "qwen3.8-27b", "model": {"weights_gb": 21.0}}
+    fit = vllm_fit({**ARGS, "tensor-parallel-size": 1, "pipeline-parallel-size": 2}, profile)
+    assert "about 9.8 GiB of weights" in fit["sentence"]
+
+
+def test_replicas_are_judged_one_by_one():
+    fit = vllm_fit({**ARGS, "data-parallel-size": 2}, PROFILE)
+    assert fit["blocks"] == vllm_fit(ARGS, PROFILE)["blocks"]
+    assert fit["sentence"].startswith("each of 2 replicas: ")
+
+
+def test_a_given_cache_is_known_wherever_the_weights_are():
+    assert vllm_fit({**ARGS, "cpu-offload-gb": 4, "kv-cache-memory-bytes": "9G"}, PROFILE)["kv_gib"] == 9.0
+    fit = vllm_fit({**ARGS, "cpu-offload-gb": 4, "num-gpu-blocks-override": 200}, PROFILE)
+    assert (fit["blocks"], fit["kv_from"]) == (200, "num-gpu-blocks-override")
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "method", "tokens"),
+    [
+        ({"method": "mtp", "num_speculative_tokens": 2}, {}, "mtp", 2),
+        # older names, which vLLM still takes (config/speculative.py: MTPModelTypes)
+        ({"method": "qwen3_5_mtp", "num_speculative_tokens": 2}, {}, "mtp", 2),
+        ({"method": "qwen3_next_mtp", "num_speculative_tokens": 2}, {}, "mtp", 2),
+        ({"method": "deepseek_mtp", "num_speculative_tokens": 3}, {}, "mtp", 3),
+        ({"method": "mtp"}, {}, "mtp", None),
+        ({"method": "dflash", "num_speculative_tokens": 7, "model": "/models/draft"}, {}, "dflash", 7),
+        ({"method": "eagle3", "num_speculative_tokens": 3}, {}, "eagle3", 3),
+        ({"method": "suffix"}, {}, "suffix", None),
+        ({"method": "[ngram]", "num_speculative_tokens": 5}, {}, "ngram", 5),
+        ({"model": "ngram", "num_speculative_tokens": 5}, {}, "ngram", 5),
+        ({"model": "/models/draft", "num_speculative_tokens": 5}, {}, "draft_model", 5),
+        ({"num_speculative_tokens": 5}, {}, None, 5),
+        (None, {"spec-method": "mtp", "spec-tokens": 2}, "mtp", 2),
+        (None, {"spec-method": "medusa", "spec-tokens": 2}, "medusa", 2),
+        (None, {"spec-tokens": 2}, None, 2),
+        (None, {}, "", 0),
+        ({}, {}, "", 0),
+    ],
+)
+def test_the_method_of_speculation_is_read(config, more, method, tokens):
+    args = {name: value for name, value in ARGS.items() if name != "speculative-config"}
+    args |= {} if config is None else {"speculative-config": config}
+    fit = vllm_fit({**args, **more}, PROFILE)
+    assert (fit["speculative_method"], fit["speculative_tokens"]) == (method, tokens)
+    # weights and layers of drafts are known of MTP alone
+    assert fit["known"] is (method in ("", "mtp") and tokens is not None)
+    assert fit["known"] or (str(method) if method and method != "mtp" else "names no method") in fit["sentence"]
 
 
 def test_a_measurement_at_another_tensor_parallel_size_is_not_used():

@@ -147,6 +147,36 @@ def test_a_refusal_is_one_line_in_vllms_words(check, words, said):
     assert done.stderr.splitlines()[-1] == f"vLLM 9.9.9 refuses its command line: {said}"
 
 
+# As vLLM has it: a table of functions, most of which read a number.
+ENVS = """
+import os
+environment_variables = {
+    "VLLM_SWITCH": lambda: bool(int(os.getenv("VLLM_SWITCH", "0"))),
+    "VLLM_WORD": lambda: os.getenv("VLLM_WORD", "").lower() in ("true", "1"),
+    "VLLM_MORE": lambda: __import__("a_package_that_is_missing"),
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"VLLM_SWITCH": "True"}, "VLLM_SWITCH=True: invalid literal for int() with base 10: 'True'"),
+        ({"VLLM_SWITCH": "yes"}, "VLLM_SWITCH=yes: invalid literal"),
+        ({"VLLM_SWITCH": ""}, "VLLM_SWITCH=: invalid literal"),
+        ({"VLLM_SWITCH": "1.0"}, "VLLM_SWITCH=1.0: invalid literal"),
+        ({"VLLM_SWITCH": "1", "VLLM_WORD": "True", "VLLM_OTHER": "x", "VLLM_MORE": "1"}, None),
+    ],
+)
+def test_a_value_that_vllm_cannot_read_is_refused_before_vllm_is_imported(check, environment, said):
+    changes = {"vllm/envs.py": ENVS}
+    if said:
+        changes["vllm/__init__.py"] = "raise ValueError('read too early')"
+    done = check("--port=8001", environment=environment, changes=changes)
+    assert done.returncode == bool(said)
+    assert not said or done.stderr.splitlines()[-1].startswith(f"vLLM refuses its environment: {said}")
+
+
 def test_several_refusals_are_all_told(check):
     done = check("--port=0", "--tool-call-parser=x", "--attention-backend=SLOW")
     assert all(words in done.stderr for words in ("--port: 0", "'x' is not registered", "'SLOW'"))
