@@ -3,14 +3,29 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 
 # Where the driver comes from when nobody says: Ubuntu's archive has signed modules, which need no key enrolled under
 # Secure Boot; Debian's own drivers are too old for CUDA 13.
 DEFAULT_SOURCE = {"ubuntu": "ubuntu", "debian": "cuda"}
 
+# What a box without a driver gets. R580 is NVIDIA's long-term branch, R595 its production branch; its repository for
+# Debian 13 begins with 590 (NVIDIA/cuda-repo-management#38, #40), those for Debian 12 and Ubuntu have 580.
+BRANCH = "580"
+BRANCHES = {("cuda", "debian", "13"): "595"}
+
 CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos/"
-CUDA_KEY = {"ubuntu": "3bf863cc.pub", "debian": "8793F200.pub"}
+# A repository keeps the key that it began with, so only Debian 13's has the new one (cuda-repo-management#30, #39).
+# Fingerprints: SIGNATURES.md of that project; the new one as several installers pin it.
+CUDA_KEYS = {
+    "3bf863cc.pub": "EB693B3035CD5710E231E123A4B469963BF863CC",
+    "8793F200.pub": "02182E60104FCDC26EAE1B8597A5D4CB8793F200",
+}
+CUDA_KEY = "3bf863cc.pub"
+CUDA_KEY_BY_RELEASE = {("debian", "13"): "8793F200.pub"}
+# Their APT asks sqv, which refuses that key's SHA-1 signatures since February 2026 (#39, #44).
+REFUSES_SHA1 = [("ubuntu", "26.04")]
 
 # Compute only: no X server and no desktop libraries come along. Names as NVIDIA's driver installation guide has them
 # ("compute-only"); from 590 on its packages for Ubuntu no longer carry the branch. Only Debian's are tested.
@@ -39,7 +54,9 @@ BRANCH_CUDA = {"580": "13.0", "590": "13.1", "595": "13.2"}
 MINIMUM_BRANCH = 580
 
 FOREIGN_REPOSITORY = re.compile(r"developer\.download\.nvidia\.com/compute/cuda|/graphics-drivers/ppa")
-LIBRARY = re.compile(r"^(libnvidia-ml1|libnvidia-compute(-\d+)?(-server)?)$")
+# The library of NVML and the kernel modules, in every flavour of the driver that Debian, Ubuntu and NVIDIA package.
+LIBRARY = re.compile(r"^libnvidia-(.*-)?(ml1|compute(-\d+)?(-server)?)$")
+MODULES = re.compile(r"^(nvidia-(?!headless)(.*-)?dkms(-.*)?|linux-modules-nvidia-.*)$")
 RANK = {"nothing": 0, "live": 1, "daemon": 2, "reboot": 3}
 
 # Written by role nvidia_driver for every source but `none`.
@@ -57,20 +74,62 @@ def upstream(version):
 
 
 def kernel_flavour(info):
-    """What Ubuntu's installed kernel meta-packages are named by, "generic" or "generic-hwe-24.04"."""
+    """What Ubuntu's meta-packages of the running kernel are named by, "generic" or "generic-hwe-24.04".
+
+    Both may be installed; the versions tell which one has brought the kernel that runs.
+    """
     flavour = info["kernel"].split("-", 2)[-1]
-    metas = [name[len("linux-image-") :] for name in info["kernel_metas"] if name.startswith("linux-image-")]
-    longer = [name for name in metas if name.startswith(flavour + "-")]
-    return longer[0] if longer and flavour not in metas else flavour
+    running = numbers_in(info["kernel"])[:4]
+    metas = {
+        name[len("linux-image-") :]: numbers_in(found["version"])[:4]
+        for name, found in info["kernel_metas"].items()
+        if name == f"linux-image-{flavour}" or name.startswith(f"linux-image-{flavour}-")
+    }
+    # 6.14.0-36 is of 6.14.0-36.36; a newer one may wait for its reboot
+    for length in (4, 3, 2):
+        found = [name for name, version in metas.items() if version[:length] == running[:length]]
+        if found:
+            return min(found, key=len)
+    return min(metas, key=len, default=flavour)
 
 
-def driver_plan(info, source="auto", branch="580", version=None, repository_url=None, repository_key_url=None):
+def numbers_in(text):
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def driver_branch(info, source, branch=None, version=None):
+    """The branch that is wanted: the one asked for, else the installed driver's if that will do, else the release's."""
+    installed = next((found["version"] for name, found in info["nvidia_packages"].items() if LIBRARY.match(name)), None)
+    if branch:
+        return str(branch)
+    if version:
+        return version.split(".")[0]
+    if installed and numbers(upstream(installed))[0] >= MINIMUM_BRANCH:
+        return upstream(installed).split(".")[0]
+    return default_branch(info, source)
+
+
+def default_branch(info, source):
+    return BRANCHES.get((source, info["os"]["id"], info["os"]["version_id"]), BRANCH)
+
+
+def driver_plan(
+    info,
+    source="auto",
+    branch=None,
+    version=None,
+    repository_url=None,
+    repository_key_url=None,
+    repository_key_fingerprints=None,
+):
     """What role nvidia_driver works from.
 
     `info` is a result of the module host_info, the rest are the role's variables. Returns a dict:
 
     source      ubuntu, cuda or none
-    url, key_url  of the CUDA repository, or null
+    branch      the branch that is wanted
+    url, key_url, key_fingerprints  of the CUDA repository, or null
+    look        patterns of the packages that tell what the repository offers
     packages    names that must be installed; of the CUDA repository's the first is its pin, to be installed first
     missing     those of them that are not
     names       the same as APT takes them, with the wanted version
@@ -80,47 +139,62 @@ def driver_plan(info, source="auto", branch="580", version=None, repository_url=
     unheld      installed packages that an upgrade could change
     findings    sentences about what must not be; empty when all is well
     """
-    os_id = info["os"]["id"]
+    os_id, release = info["os"]["id"], (info["os"]["id"], info["os"]["version_id"])
     source = DEFAULT_SOURCE.get(os_id, "none") if source == "auto" else source
     installed = {name: found["version"] for name, found in info["nvidia_packages"].items()}
     library = next((upstream(found) for name, found in installed.items() if LIBRARY.match(name)), None)
+    branch = driver_branch(info, source, branch, version)
     plan = {
         "source": source,
+        "branch": branch,
         "url": None,
         "key_url": None,
+        "key_fingerprints": None,
         "pin": None,
         "library": library,
         "change": "",
         "findings": [],
     }
     if source == "none":
-        return {**plan, "packages": [], "missing": [], "names": [], "unheld": []}
+        return {**plan, "look": [], "packages": [], "missing": [], "names": [], "unheld": []}
 
     if source == "ubuntu":
-        packages = ARCHIVE_PACKAGES
+        templates = ARCHIVE_PACKAGES
+        look = templates
         if os_id != "ubuntu":
             plan["findings"].append(
                 f"nvidia_driver_source is ubuntu, but it runs {info['os']['pretty_name']}; set it to cuda, or to auto"
             )
     else:
         before = os_id == "ubuntu" and int(branch) < 590
-        packages = ["nvidia-driver-pinning-{branch}", *CUDA_PACKAGES["ubuntu before 590" if before else os_id]]
-        release = os_id + info["os"]["version_id"].replace(".", "")
-        plan["url"] = repository_url or f"{CUDA_REPOSITORY}{release}/x86_64/"
-        plan["key_url"] = repository_key_url or plan["url"] + CUDA_KEY[os_id]
-    packages = [name.format(branch=branch, flavour=kernel_flavour(info)) for name in packages]
-    plan["findings"] += mixed(info, source, installed)
+        templates = ["nvidia-driver-pinning-{branch}", *CUDA_PACKAGES["ubuntu before 590" if before else os_id]]
+        look = templates + (CUDA_PACKAGES["ubuntu"] + CUDA_PACKAGES["ubuntu before 590"] if os_id == "ubuntu" else [])
+        key = CUDA_KEY_BY_RELEASE.get(release, CUDA_KEY)
+        plan["url"] = repository_url or f"{CUDA_REPOSITORY}{''.join(release).replace('.', '')}/x86_64/"
+        plan["key_url"] = repository_key_url or plan["url"] + key
+        plan["key_fingerprints"] = repository_key_fingerprints or [CUDA_KEYS[key]]
+    flavour = kernel_flavour(info)
+    packages = [name.format(branch=branch, flavour=flavour) for name in templates]
+    missing = [name for name in packages if name not in installed]
 
     if library and version and library != version:
-        plan["change"] = f"driver {library} is installed, nvidia_driver_version is {version}"
+        plan["change"] = f"{by_what(library, installed)}, nvidia_driver_version is {version}"
     elif library and library.split(".")[0] != branch:
-        plan["change"] = f"driver {library} is installed, nvidia_driver_branch is {branch}"
+        plan["change"] = f"{by_what(library, installed)}, nvidia_driver_branch is {branch}"
+    elif library or info["nvidia_loaded"]:
+        plan["change"] = other_flavour(library or info["nvidia_loaded"], source, packages, branch, installed)
+    plan["findings"] += mixed(info, source, installed) + unpackaged(info, source, installed)
+    if (missing or plan["change"]) and source == "cuda" and release in REFUSES_SHA1 and not repository_key_fingerprints:
+        plan["findings"].append(
+            f"nvidia_driver_source is cuda, and APT of {info['os']['pretty_name']} (sqv) refuses NVIDIA's key "
+            f"{CUDA_KEYS[CUDA_KEY]}, as it is bound by SHA-1 signatures (NVIDIA/cuda-repo-management#39, #44); set "
+            "nvidia_driver_source to ubuntu, or set nvidia_driver_repository_key_url and "
+            "nvidia_driver_repository_key_fingerprints to another key of that repository that you have checked"
+        )
 
     module = info["nvidia_installed"]
-    if library and module and library != module and not plan["change"]:
-        modules = [
-            name for name in packages if "dkms" in name.replace("no-dkms", "") or name.startswith("linux-modules")
-        ]
+    if library and module and library != module and not plan["change"] and not plan["findings"]:
+        modules = [name for name in packages if MODULES.match(name)]
         plan["findings"].append(
             f"the driver's library is {library}, its kernel module {module}, with which NVML does not answer; "
             f"apt-get update && apt-get install --reinstall --allow-change-held-packages {' '.join(modules)}"
@@ -134,12 +208,129 @@ def driver_plan(info, source="auto", branch="580", version=None, repository_url=
     held = {**info["nvidia_packages"], **(info["kernel_metas"] if prebuilt else {})}
     return {
         **plan,
+        "look": sorted({name.format(branch="*", flavour="*") for name in look}),
         "packages": packages,
-        "missing": [name for name in packages if name not in installed],
+        "missing": missing,
         "names": [f"{name}={pattern}" if versioned.match(name) else name for name in packages],
         "pin": preferences(version) if version else None,
         "unheld": [name for name in held if not held[name]["held"]],
     }
+
+
+def by_what(library, installed):
+    parts = [name for name in installed if LIBRARY.match(name) or MODULES.match(name)]
+    return f"driver {library} is installed ({', '.join(parts)})"
+
+
+def other_flavour(library, source, packages, branch, installed):
+    """Why installing `packages` would replace packages of another flavour of the same driver, or "".
+
+    Flavours of one version replace each other's files (server or desktop, open or proprietary, NVIDIA's or the
+    distribution's), so this is an exchange, though the version stays.
+    """
+    if source == "ubuntu":
+        # the same modules for other kernels, and those that DKMS builds, are no other flavour
+        ours = [
+            f"libnvidia-compute-{branch}-server",
+            f"linux-modules-nvidia-{branch}-server-open-",
+            f"nvidia-dkms-{branch}-server-open",
+        ]
+    else:
+        ours = packages
+    for kind in (LIBRARY, MODULES):
+        found = [name for name in installed if kind.match(name)]
+        if found and not any(
+            name == one or (one[-1] == "-" and name.startswith(one)) for name in found for one in ours
+        ):
+            return (
+                f"{by_what(library, installed)}, another flavour than nvidia_driver_source {source} takes "
+                f"({', '.join(packages)}) and would be exchanged for it; nvidia_driver_source none keeps it"
+            )
+    return ""
+
+
+def unpackaged(info, source, installed):
+    """Sentences about a driver that did not come as packages which the role knows: installing would overwrite it."""
+    library, uninstaller, module = info["nvidia_library"], info["nvidia_uninstaller"], info["nvidia_installed"]
+    keep = f"or set nvidia_driver_source, which is {source}, to none: it then stays as it is"
+    if library and library["package"] and not LIBRARY.match(library["package"]):
+        return [
+            f"a driver {library['version']} is installed whose library {library['path']} belongs to the package "
+            f"{library['package']}; apt-get purge {library['package']} and reboot, {keep}"
+        ]
+    if library and not library["package"]:
+        how = (
+            f"by NVIDIA's .run file and not by packages; run {uninstaller} and reboot"
+            if uninstaller
+            else f"and its library {library['path']} belongs to no package; remove it as it was installed and reboot"
+        )
+        return [f"a driver {library['version']} is installed {how}, {keep}"]
+    if module and not installed:
+        how = f"run {uninstaller}" if uninstaller else "remove it (modinfo -n nvidia says where it is)"
+        return [f"NVIDIA's kernel module {module} is installed and belongs to no package; {how} and reboot, {keep}"]
+    return []
+
+
+def offer_findings(plan, offer):
+    """Sentences about what `plan`, a driver_plan, wants and the repository does not have; empty when it has all.
+
+    `offer` is a result of the module apt_offer: `error`, a sentence or null, and `versions` by package.
+    """
+    where = plan["url"] or "the distribution's archive"
+    if offer["error"]:
+        hint = (
+            " Its key is bound by SHA-1 signatures, which this release's APT (sqv) refuses: set nvidia_driver_source "
+            "to ubuntu where the box is Ubuntu, or take a repository with another key"
+            if "SHA1" in offer["error"]
+            else ""
+        )
+        return [f"{where} cannot be used: {offer['error']}.{hint}".removesuffix(".")]
+    absent = []
+    for name, wanted in zip(plan["packages"], plan["names"], strict=True):
+        pattern = wanted.partition("=")[2] or "*"
+        if name not in plan["missing"] and not plan["change"]:
+            continue
+        if not any(fnmatch.fnmatchcase(version, pattern) for version in offer["versions"].get(name, [])):
+            absent.append(wanted)
+    if not absent:
+        return []
+    offered = offered_branches(offer["versions"])
+    branches = "; ".join(f"{branch}: {', '.join(versions)}" for branch, versions in offered.items())
+    return [
+        f"{where} does not offer {', '.join(absent)}. It offers {branches or 'no driver for CUDA 13'}. Set "
+        f"nvidia_driver_branch, which is wanted as {plan['branch']}, and nvidia_driver_version to what is offered"
+    ]
+
+
+def offered_branches(versions):
+    """The driver's versions by branch, newest first, that a repository has and that CUDA 13 can use."""
+    found = {
+        upstream(version)
+        for name in versions
+        if re.fullmatch(r"nvidia-driver-cuda|libnvidia-compute(-\d+)?|nvidia-headless-no-dkms-\d+-server-open", name)
+        for version in versions[name]
+    }
+    branches = {}
+    for version in sorted(found, key=numbers, reverse=True):
+        if numbers(version) >= numbers(CUDA_FLOORS[13]):
+            branches.setdefault(version.split(".")[0], []).append(version)
+    return branches
+
+
+def persistenced_drop_in(commands):
+    """Text of a drop-in for nvidia-persistenced.service, of whose own file `commands` are the ExecStart lines.
+
+    The command stays as the package has it, its user above all: which one exists is that package's business. Only
+    persistence mode is turned on, which Ubuntu's command turns off; and the daemon outlives those who wanted it, which
+    Ubuntu's does not.
+    """
+    lines = []
+    for command in commands:
+        words = [word for word in command.split() if word not in ("--no-persistence-mode", "--persistence-mode")]
+        lines.append("ExecStart=" + " ".join([*words, "--persistence-mode"]))
+    return "\n".join(
+        ["# Written by tandem.", "[Unit]", "StopWhenUnneeded=no", "", "[Service]", "ExecStart=", *lines, ""]
+    )
 
 
 def preferences(version):
@@ -230,23 +421,25 @@ def cuda_finding(image_cuda, driver):
     branch = floor.split(".")[0]
     return (
         f"the image is made for CUDA {image_cuda}, which needs driver {floor} or newer, driver {driver} is loaded, and "
-        f"GeForce cards have no forward compatibility; set nvidia_driver_branch to {branch}, or take an image for an "
-        "older CUDA"
+        f"GeForce cards have no forward compatibility; set nvidia_driver_branch to {branch} or newer, or take an image "
+        "for an older CUDA"
     )
 
 
-def branch_finding(branch, version=None):
-    """What is wrong with the wish for `branch` and, in it, for an exact `version` or null; or an empty string."""
-    if not re.fullmatch(r"\d{3}", str(branch)) or int(branch) < MINIMUM_BRANCH:
+def branch_finding(branch=None, version=None):
+    """What is wrong with the wish for `branch` and, in it, for an exact `version`, either of them null; or ""."""
+    if branch and (not re.fullmatch(r"\d{3}", str(branch)) or int(branch) < MINIMUM_BRANCH):
         known = ", ".join(f"{name} (CUDA {cuda})" for name, cuda in BRANCH_CUDA.items())
         return (
             f"nvidia_driver_branch is {branch}; vLLM's images are for CUDA 13, which needs {CUDA_FLOORS[13]} or newer. "
-            f'Set it to "{MINIMUM_BRANCH}"; known branches are {known}'
+            f'Leave it out, or set it to "{MINIMUM_BRANCH}" or newer; known branches are {known}'
         )
-    if version and not re.fullmatch(rf"{branch}(\.\d+){{1,2}}", version):
+    if version and not re.fullmatch(rf"{branch or '[0-9]{3}'}(\.\d+){{1,2}}", version):
+        of = f"nvidia_driver_branch {branch}" if branch else "any branch"
+        example = f"{branch or MINIMUM_BRANCH}.95.05"
         return (
-            f"nvidia_driver_version is {version}, which is no version of nvidia_driver_branch {branch}; "
-            f"set both alike, as {branch} and {branch}.95.05"
+            f"nvidia_driver_version is {version}, which is no version of {of}; "
+            f"set it as {example}, in the branch of nvidia_driver_branch or with that left out"
         )
     if version and numbers(version) < numbers(CUDA_FLOORS[13]):
         return (
@@ -304,4 +497,6 @@ class FilterModule:
             "driver_refusal": driver_refusal,
             "host_need": host_need,
             "needs_table": needs_table,
+            "offer_findings": offer_findings,
+            "persistenced_drop_in": persistenced_drop_in,
         }

@@ -14,7 +14,7 @@ def path(exists):
     [
         ({"name": "serving"}, {}, {}, "nothing", []),
         ({"name": "serving"}, {}, {"live": ["clocks differ"]}, "live", ["clocks differ"]),
-        ({"name": "debian13"}, {}, {}, "live", ["to install: nvidia-driver-pinning-580, nvidia-driver-cuda, "]),
+        ({"name": "debian13"}, {}, {}, "live", ["to install: nvidia-driver-pinning-595, nvidia-driver-cuda, "]),
         (
             {"name": "serving", "nvidia_packages__libnvidia-ml1__held": False},
             {},
@@ -33,11 +33,11 @@ def path(exists):
         ({"name": "serving"}, {}, {"daemon": ["log-driver differs"]}, "daemon", ["log-driver differs"]),
         ({"name": "serving"}, {"branch": "590"}, {}, "reboot", ["nvidia_driver_branch is 590", "to install: "]),
         (
-            {"name": "serving", "nvidia_installed": "580.126.09"},
+            {"name": "serving", "nvidia_installed": "595.91.07"},
             {},
             {"daemon": ["log-driver differs"], "live": ["clocks differ"]},
             "reboot",
-            ["580.126.09 is installed", "log-driver differs", "clocks differ"],
+            ["595.91.07 is installed", "log-driver differs", "clocks differ"],
         ),
         ({"name": "ubuntu26.04"}, {}, {}, "reboot", ["nova_core holds the cards", "to install: "]),
         # somebody else's driver: neither packages nor files are ours
