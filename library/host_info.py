@@ -119,6 +119,7 @@ host_info:
     secure_boot: {description: "True or false, or null where the firmware does not say.", type: bool}
     nvidia_loaded: {description: "Version of the loaded NVIDIA module, or null.", type: str}
     nvidia_installed: {description: "Version of the module that the next load would take, or null.", type: str}
+    nvidia_module: {description: "File of the module that the next load would take, or null.", type: str}
     nvidia_kernels: {description: Kernels for which an NVIDIA module is installed., type: list, elements: str}
     nvidia_packages:
       description: Installed packages of the driver, none of the container toolkit.
@@ -358,6 +359,11 @@ def headers_offered(kernel, metas):
     return [name for name in wanted if name in offered]
 
 
+def nvidia_module():
+    """Debian's own is nvidia-current.ko, which modprobe finds by a rule that modinfo does not read."""
+    return run("modinfo", "-F", "filename", "nvidia") or run("modinfo", "-F", "filename", "nvidia-current") or None
+
+
 def nvidia_kernels():
     """DKMS puts it into updates, Ubuntu's signed packages into kernel/nvidia-BRANCH, the .run file elsewhere."""
     modules = [
@@ -568,6 +574,7 @@ def collect(params):
         "secure_boot": secure_boot(),
         "nvidia_loaded": read("/sys/module/nvidia/version"),
         "nvidia_installed": run("modinfo", "-F", "version", "nvidia") or None,
+        "nvidia_module": nvidia_module(),
         "nvidia_kernels": nvidia_kernels(),
         "nvidia_packages": nvidia_packages(),
         "nvidia_library": nvidia_library(),

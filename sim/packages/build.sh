@@ -16,7 +16,7 @@ toolkits=(1.18.0)
 out=
 for argument in "$@"; do
   case $argument in
-    --with-newer) drivers+=(580.126.09) toolkits+=(1.18.1) ;;
+    --with-newer) drivers+=(580.126.09) toolkits+=(1.18.1 1.20.0) ;;
     -*) die "$argument: unknown option; $usage" ;;
     *) [ -z "$out" ] || die "$argument: one OUTDIR only; $usage"; out=$argument ;;
   esac
@@ -42,22 +42,23 @@ d}" "$1"; }
 # package SOURCE-DIRECTORY VERSION-WITHOUT-REVISION POOL: one .deb, from
 #   control, preinst, postinst, prerm, postrm, triggers   dpkg's own
 #   install                                               lines of: file in the directory, path on the box, mode
-# Files under etc/ are configuration files, as with debhelper.
+# FILE@VERSION is FILE of that version, where it differs. Files under etc/ are configuration files, as with debhelper.
 package() {
   local source=$1 version=$2 pool=$3 name root file path mode
+  of() { if [ -e "$source/$1@$version" ]; then echo "$source/$1@$version"; else echo "$source/$1"; fi; }
   name=$(basename "$source")
   root=$work/$name-$version
   mkdir -p "$root/DEBIAN" "$pool"
   for file in control preinst postinst prerm postrm triggers; do
-    [ ! -e "$source/$file" ] || fill "$source/$file" "$version" >"$root/DEBIAN/$file"
-    case $file in pre* | post*) [ ! -e "$source/$file" ] || chmod 0755 "$root/DEBIAN/$file" ;; esac
+    [ ! -e "$(of "$file")" ] || fill "$(of "$file")" "$version" >"$root/DEBIAN/$file"
+    case $file in pre* | post*) [ ! -e "$(of "$file")" ] || chmod 0755 "$root/DEBIAN/$file" ;; esac
   done
-  if [ -e "$source/install" ]; then
+  if [ -e "$(of install)" ]; then
     while read -r file path mode; do
       mkdir -p "$root/$(dirname "$path")"
-      fill "$source/$file" "$version" >"$root/$path"
+      fill "$(of "$file")" "$version" >"$root/$path"
       chmod "$mode" "$root/$path"
-    done <"$source/install"
+    done <"$(of install)"
   fi
   if [ "$name" = libnvidia-ml1 ]; then
     "$here/../nvml/build.sh" "$CACHE/packages/nvml-$version" "$version" >/dev/null

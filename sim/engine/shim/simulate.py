@@ -14,6 +14,12 @@ from typing import Any
 #: one request of 262,144 tokens takes 128 MiB.
 KV_CACHE_BYTES = 160 << 20
 
+#: PyTorch's words (c10/cuda/CUDAFunctions.cpp) where CUDA cannot be initialised, as without /dev/nvidia-uvm.
+NO_CUDA = (
+    "CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable "
+    "CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero."
+)
+
 #: Ways to load weights that read straight into GPU memory, or from elsewhere than a folder.
 GPU_LOAD_FORMATS = frozenset(
     {"fastsafetensors", "instanttensor", "runai_streamer", "runai_streamer_sharded", "tensorizer"}

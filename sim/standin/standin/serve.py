@@ -167,6 +167,12 @@ def get_cards(needed):
             f"ValueError: World size ({needed}) is larger than the number of available GPUs ({len(found.gpus)}) "
             "in this node."
         )
+    root = os.environ.get("SIM_NVML_ROOT", "")
+    if os.path.exists(root + "/dev/nvidiactl") and not os.path.exists(root + "/dev/nvidia-uvm"):
+        fail(
+            "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing "
+            "env variable CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero."
+        )
     return found
 
 

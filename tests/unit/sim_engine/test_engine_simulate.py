@@ -1,6 +1,7 @@
 """What the engine image's shim takes out of a command line: simulate.py, without vLLM."""
 
 import enum
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -154,7 +155,7 @@ class NoDriver(Exception):
     """What pynvml raises."""
 
 
-def fake_nvml(monkeypatch, *, cards=0, error=None):
+def fake_nvml(monkeypatch, *, cards=0, error=None, unified_memory=True):
     def init():
         if error:
             raise error
@@ -169,6 +170,10 @@ def fake_nvml(monkeypatch, *, cards=0, error=None):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", module)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("TANDEM_SIM_REQUIRE_GPU", raising=False)
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: unified_memory if path == "/dev/nvidia-uvm" else access(path, mode)
+    )
 
 
 ARGS = SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1, data_parallel_size=1)
@@ -190,6 +195,12 @@ def test_a_hidden_gpu_does_not_count(shim, monkeypatch):
     fake_nvml(monkeypatch, cards=2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     with pytest.raises(ValueError, match=r"available GPUs \(1\)"):
+        shim.require_gpus(ARGS)
+
+
+def test_cuda_fails_without_unified_memory_though_nvml_answers(shim, monkeypatch):
+    fake_nvml(monkeypatch, cards=2, unified_memory=False)
+    with pytest.raises(RuntimeError, match=r"^CUDA unknown error"):
         shim.require_gpus(ARGS)
 
 

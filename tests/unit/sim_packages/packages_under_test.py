@@ -60,6 +60,7 @@ class Box:
         module = self.root / "sys/module/nvidia"
         module.mkdir(parents=True, exist_ok=True)
         (module / "version").write_text(version + "\n")
+        (module / "initstate").write_text("live\n")
 
     def run(self, program, *arguments, **environment):
         """Runs one of the unpacked programs, named by its path on the box."""

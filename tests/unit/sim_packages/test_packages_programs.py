@@ -94,6 +94,59 @@ def test_cdi_fails_without_the_library(box):
     assert done.returncode == 1 and "is the driver installed?" in done.stderr
 
 
+def nodes(box):
+    done = box.ctk("cdi", "generate")
+    assert done.returncode == 0
+    return [node["path"] for node in yaml.safe_load(done.stdout)["containerEdits"]["deviceNodes"]], done.stderr
+
+
+def test_cdi_without_unified_memory_is_written_without_it_and_without_an_error(box):
+    given, said = nodes(box)
+    assert given == ["/dev/nvidiactl"]
+    assert 'level=warning msg="Could not locate /dev/nvidia-uvm: pattern /dev/nvidia-uvm not found"' in said
+
+
+def modprobe(tmp_path, box, fails=()):
+    """A PATH with a modprobe that loads what `fails` does not hold."""
+    program = tmp_path / "bin/modprobe"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(
+        f"""#!/bin/sh
+case " {" ".join(fails)} " in *" $1 "*) exit 1 ;; esac
+module={box.root}/sys/module/$(echo $1 | tr - _)
+mkdir -p $module
+echo live >$module/initstate
+"""
+    )
+    program.chmod(0o755)
+    (box.root / "dev").mkdir(exist_ok=True)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+CREATE = ("system", "create-device-nodes", "--control-devices")
+
+
+def test_device_nodes_are_made_of_the_modules_that_are_loaded(box, tmp_path):
+    path = modprobe(tmp_path, box)
+    done = box.ctk(*CREATE, **path)
+    assert done.returncode == 1 and "nvidia-uvm: failed to determine major" in done.stderr
+    for _ in range(2):
+        done = box.ctk(*CREATE, "--load-kernel-modules", **path)
+        assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(box.root / "dev")) == ["nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools"]
+    assert "already exists" in done.stderr
+    assert nodes(box)[0] == ["/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"]
+
+
+def test_the_first_module_that_fails_ends_it_and_a_second_call_makes_the_others_files(box, tmp_path):
+    path = modprobe(tmp_path, box, fails=["nvidia-modeset"])
+    done = box.ctk(*CREATE, "--load-kernel-modules", **path)
+    assert done.returncode == 1 and "failed to load module nvidia-modeset" in done.stderr
+    assert os.listdir(box.root / "dev") == []
+    assert box.ctk(*CREATE, **path).returncode == 0
+    assert (box.root / "dev/nvidia-uvm").exists()
+
+
 def test_cdi_list(box, spec, tmp_path):
     (tmp_path / "cdi/other.json").write_text(
         json.dumps({"cdiVersion": "0.5.0", "kind": "example.com/net", "devices": [{"name": "eth"}]})
@@ -111,7 +164,7 @@ def test_runtime_configure_keeps_foreign_keys(box, tmp_path):
         done = box.ctk("runtime", "configure", "--runtime=docker", "--cdi.enabled", f"--config={config}")
         assert done.returncode == 0 and "Wrote updated config" in done.stderr
     written = json.loads(config.read_text())
-    assert written["log-level"] == "warn" and written["features"] == {"buildkit": True, "cdi": True}
+    assert written["log-level"] == "warn" and written["features"] == {"cdi": True}, "the real one drops the others"
     assert written["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
 
 

@@ -38,7 +38,7 @@ def test_default_publishes_one_version(build):
 
 def test_newer_is_published_beside_the_default(newer):
     assert versions(newer, newer.cuda) == {name: {"580.95.05-1", "580.126.09-1"} for name in DRIVER_PACKAGES}
-    assert versions(newer, newer.toolkit) == {name: {"1.18.0-1", "1.18.1-1"} for name in TOOLKIT_PACKAGES}
+    assert versions(newer, newer.toolkit) == {name: {"1.18.0-1", "1.18.1-1", "1.20.0-1"} for name in TOOLKIT_PACKAGES}
 
 
 def test_both_releases_of_debian_get_the_same_driver(build):
@@ -67,9 +67,31 @@ def test_toolkit_depends_as_the_real_one_does(build):
     depends = fields(build.deb(build.toolkit, "nvidia-container-toolkit"))["Depends"]
     assert depends.split(", ") == [
         "nvidia-container-toolkit-base (= 1.18.0-1)",
-        "libnvidia-container-tools (>= 1.18.0-1)",
+        "libnvidia-container-tools (= 1.18.0-1)",
         "libnvidia-container-tools (<< 2.0.0)",
     ]
+
+
+# By what modules.dep calls the driver's module, whether the real units refresh: seen with NVIDIA's of these versions.
+REFRESHES = {
+    "1.18.0": {"nvidia.ko": True, "nvidia.ko.xz": True, "nvidia.ko.zst": True, "nvidia-current.ko": False},
+    "1.18.1": {"nvidia.ko": True, "nvidia.ko.xz": False, "nvidia.ko.zst": False, "nvidia-current.ko": True},
+    "1.20.0": {"nvidia.ko": True, "nvidia.ko.xz": True, "nvidia.ko.zst": True, "nvidia-current.ko": True},
+}
+
+
+@pytest.mark.parametrize("version", REFRESHES)
+def test_the_refresh_finds_the_modules_that_the_real_one_finds(newer, version, tmp_path):
+    (deb,) = newer.root.glob(f"{newer.toolkit}/nvidia-container-toolkit-base_{version}-1_*.deb")
+    subprocess.run(["dpkg-deb", "-x", deb, tmp_path], check=True)
+    (unit,) = tmp_path.rglob("nvidia-cdi-refresh.service")
+    assert ("usr/lib" in str(unit)) is (version == "1.20.0")
+    condition = re.search("^ExecCondition=(.*)$", unit.read_text(), re.MULTILINE)[1]
+    dep = tmp_path / "modules.dep"
+    for module, found in REFRESHES[version].items():
+        dep.write_text(f"updates/dkms/{module}:\nkernel/drivers/video/nvidia-other.ko.xz:\n")
+        command = condition.replace("/lib/modules/%v/modules.dep", str(dep))
+        assert (subprocess.run(["sh", "-c", command], check=False).returncode == 0) is found, module
 
 
 def test_nothing_is_left_to_fill_in(installed, build, tmp_path):

@@ -9,6 +9,8 @@ import argparse
 import json
 import os
 import re
+import stat
+import subprocess
 import sys
 import tempfile
 
@@ -21,6 +23,9 @@ SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 # where glibc looks by default in Debian's and Ubuntu's images, so that no ldconfig has to run in the container
 LIBRARY_DIR = "/usr/lib/x86_64-linux-gnu"
 READ_ONLY = ["ro", "nosuid", "nodev", "bind"]
+ROOT = os.environ.get("SIM_NVML_ROOT", "")  # set by tests only
+# In a box without /dev/nvidiactl the simulated NVML sees all cards, so that is none of these.
+CONTROL_NODES = ("/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
 def log(level, message):
@@ -44,6 +49,15 @@ def mount(host_path, container_path, options=None):
     return {"hostPath": host_path, "containerPath": container_path, "options": options or READ_ONLY}
 
 
+def control_nodes():
+    """Those that the box has. One that is missing is left out with a warning, and is no error: as with the real one."""
+    for path in CONTROL_NODES:
+        if os.path.exists(ROOT + path):
+            yield {"path": path, "hostPath": path}
+        else:
+            log("warning", f"Could not locate {path}: pattern {path} not found")
+
+
 def specification(nvml):
     """The CDI specification as a dict: each card by index and by UUID, and `all`."""
     version = nvml.driver_version()
@@ -63,7 +77,7 @@ def specification(nvml):
         "devices": devices,
         "containerEdits": {
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-            "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": "/dev/null"}],
+            "deviceNodes": [*control_nodes(), {"path": "/dev/nvidiactl", "hostPath": "/dev/null"}],
             "mounts": [
                 mount(library, f"{LIBRARY_DIR}/libnvidia-ml.so.{version}"),
                 mount(library, f"{LIBRARY_DIR}/{NVML_LIBRARY}"),
@@ -161,8 +175,37 @@ def cdi_list(options):
     return 0
 
 
+def create_device_nodes(options):
+    """Loads the modules, in the real one's order, up to one that fails; else makes the files of those that are loaded."""
+    if options.load_kernel_modules:
+        for module in "nvidia", "nvidia-uvm", "nvidia-modeset":
+            done = subprocess.run(["modprobe", module], check=False)
+            if done.returncode:
+                log("error", f"failed to load NVIDIA kernel modules: failed to load module {module}: exit status 1")
+                return 1
+    if not options.control_devices:
+        return 0
+    for path in CONTROL_NODES:
+        if os.path.exists(ROOT + path):
+            log("info", f"Skipping: {path} already exists")
+            continue
+        module = "nvidia_uvm" if "uvm" in path else "nvidia"
+        if not os.path.exists(f"{ROOT}/sys/module/{module}/initstate"):
+            log(
+                "error",
+                f"failed to create NVIDIA control device nodes: failed to create device node {path[5:]}: "
+                "failed to determine major: invalid device node",
+            )
+            return 1
+        # behind it is what /dev/null is; in a test, which need not be root's, a file
+        os.mknod(ROOT + path, 0o666 | (stat.S_IFREG if ROOT else stat.S_IFCHR), os.makedev(1, 3))
+        os.chmod(ROOT + path, 0o666)
+    return 0
+
+
 def runtime_configure(options):
-    """Merge into daemon.json, and say that it was written even when nothing changed, as the real one does."""
+    """Merge into daemon.json, and say that it was written even when nothing changed, as the real one does, which drops
+    whatever else was in `features`."""
     config = {}
     if os.path.exists(options.config):
         with open(options.config) as file:
@@ -176,7 +219,7 @@ def runtime_configure(options):
     if options.set_as_default:
         config["default-runtime"] = "nvidia"
     if options.cdi_enabled:
-        config.setdefault("features", {})["cdi"] = True
+        config["features"] = {"cdi": True}
     text = json.dumps(config, indent=4)
     if options.dry_run:
         print(text)
@@ -206,6 +249,12 @@ def parse(arguments):
     list_ = cdi.add_parser("list", help="names of the devices that specifications define")
     list_.add_argument("--spec-dir", dest="spec_dirs", action="append")
     list_.set_defaults(run=cdi_list)
+
+    system = commands.add_parser("system", help="the machine").add_subparsers(required=True, metavar="COMMAND")
+    nodes = system.add_parser("create-device-nodes", help="load the kernel modules and make their files in /dev")
+    nodes.add_argument("--control-devices", action="store_true")
+    nodes.add_argument("--load-kernel-modules", action="store_true")
+    nodes.set_defaults(run=create_device_nodes)
 
     runtime = commands.add_parser("runtime", help="container runtimes").add_subparsers(required=True, metavar="COMMAND")
     configure = runtime.add_parser("configure", help="add the nvidia runtime to Docker's configuration")
