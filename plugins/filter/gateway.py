@@ -17,8 +17,8 @@ def gateway_engines(boxes, hostvars, gateway):
     """{servers, problems}: the engines of all boxes as HAProxy's servers, and sentences about what keeps them from it.
 
     boxes     names of the group gpu_boxes
-    hostvars  Ansible's; of a box: __vllm_endpoints (role vllm's preflight, with where they listen), vllm_api_key, ansible_host,
-              gateway_engine_address
+    hostvars  Ansible's; of a box: __vllm_endpoints (role vllm's preflight: where they listen), vllm_api_key,
+              ansible_host, gateway_engine_address
     gateway   the name of the gateway in the inventory; a box may be its own gateway
 
     A server is {name, box, engine, address, port, model, metrics: address of its /metrics}. No key is in the result.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may reach the ports of a box's engines: the address they listen on, and the sources that the packet filter admits."""
+"""Who may reach the ports of a box's engines: where they listen, and whom the packet filter admits. Pure functions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def _network(entry):
             whole = ipaddress.ip_network(text, strict=False)
         except ValueError:
             raise ValueError("it must be an address or a network, such as 192.168.1.20 or 192.168.1.0/24") from None
-        raise ValueError(f"it is an address with the mask of a network; write {text.split('/')[0]} or {whole}") from None
+        raise ValueError(
+            f"it is an address with the mask of a network; write {text.split('/')[0]} or {whole}"
+        ) from None
     mapped = net.network_address.ipv4_mapped if net.version == 6 and net.prefixlen == 128 else None
     return ipaddress.ip_network(mapped) if mapped else net
 

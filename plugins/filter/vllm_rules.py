@@ -577,15 +577,15 @@ def open_routes(case):
         yield (
             f"{case.more['open']}: vLLM asks for its key under /v1 alone, so anybody on the network gets completions "
             "without one (/invocations, /inference) and all its other routes",
-            "leave vllm_listen unset and put a gateway into the inventory (a box may be its own: docs/engine.md), or name "
-            "in vllm_allowed_sources who may reach every route",
+            "leave vllm_listen unset and put a gateway into the inventory (a box may be its own: docs/engine.md), or "
+            "name in vllm_allowed_sources who may reach every route",
         )
 
 
 def remote_code(case):
     if case.args.get("trust-remote-code") is True:
         yield (
-            "trust-remote-code has vLLM run the Python files that lie beside the weights, with the engine's key and cards",
+            "trust-remote-code has vLLM run the Python files beside the weights, with the engine's key and cards",
             "remove it, as vLLM has this model's code itself; else read those files and pin the weights' revision",
         )
 
@@ -599,14 +599,21 @@ def trusted_clients(case):
     found += [name for name in variables if str(case.env.get(name, "0")).lower() not in ("0", "", "false")]
     if found:
         yield (
-            f"{', '.join(found)}: whoever may ask the engine may then do more than ask (read files, crash it, load code, "
-            "fill the disk, as the option allows)",
+            f"{', '.join(found)}: whoever may ask the engine may then do more than ask (read files, crash it, load "
+            "code, fill the disk, as the option allows)",
             "remove what your clients do not need",
         )
 
 
 def other_ports(case):
-    names = ("kv-events-config", "kv-transfer-config", "ec-transfer-config", "grpc", "grpc-port", "data-parallel-address")
+    names = (
+        "kv-events-config",
+        "kv-transfer-config",
+        "ec-transfer-config",
+        "grpc",
+        "grpc-port",
+        "data-parallel-address",
+    )
     found = [name for name in names if case.args.get(name) not in (None, False, "")]
     if found:
         yield (
@@ -686,8 +693,8 @@ def vllm_verdicts(config, fit, options=None, box=None, acknowledge=None):
     """What the rules have to say, the gravest first.
 
     config       keys `args`, `env`, `image`, `version` ("" is unknown); where known `minimum_driver`, `cuda_finding` (a
-                 sentence of the filter of that name), `stop` (seconds of shutdown-timeout, docker stop, TimeoutStopSec),
-                 `open` (of vllm_open_to_all) and `parsers` (roles/vllm/files/parsers.json)
+                 sentence of the filter of that name), `stop` (seconds of shutdown-timeout, docker stop,
+                 TimeoutStopSec), `open` (of vllm_open_to_all) and `parsers` (roles/vllm/files/parsers.json)
     fit          a vllm_fit
     options      the options that this version knows (roles/vllm/files/options); null or empty where there is no list
     box          a vllm_box; null judges settings alone and leaves out the rules that ask about cards

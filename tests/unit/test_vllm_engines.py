@@ -241,3 +241,17 @@ def test_what_the_canary_says():
     assert vllm_canary_line(text) == "integrity fail, tools skipped (not asked for), text pass"
     assert vllm_canary_failures("no route to host") == "no route to host"
     assert vllm_canary_failures("") == "it said nothing"
+
+
+@pytest.mark.parametrize("starts", [None, {"failed": 0, "since": 1796000000}, {"failed": 1, "since": 1796000000}])
+def test_one_failed_start_is_no_loop(starts):
+    need = {"unit": "vllm-main.service", "need": "start", "runs": "", "unverified": False, "starts": starts}
+    assert vllm_engine_remarks([need], {}, False) == []
+
+
+def test_a_loop_of_failed_starts_is_told_with_its_beginning():
+    starts = {"failed": 7, "since": 1796000000}
+    need = {"unit": "vllm-main.service", "need": "start", "runs": "", "unverified": False, "starts": starts}
+    (told,) = vllm_engine_remarks([need], {}, False)
+    assert told.startswith("vllm-main.service: 7 starts in a row have failed, the first at 2026-11-30 00:53:20 UTC")
+    assert "journalctl -u vllm-main" in told

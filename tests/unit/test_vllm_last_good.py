@@ -158,3 +158,21 @@ def test_half_a_configuration_is_none(box):
     box.keep("a")
     (box.kept / "current/env").unlink()
     assert box.hashes() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        (None, None),
+        ('{"failed": 3, "since": 1796000000}', {"failed": 3, "since": 1796000000}),
+        ("", None),
+        ("{", None),
+        ("[]", None),
+        ('{"failed": "many", "since": 1}', None),
+    ],
+)
+def test_starts_that_failed_are_told(box, text, starts):
+    if text is not None:
+        (box.root / "run/tandem").mkdir(parents=True)
+        (box.root / "run/tandem/vllm-main.starts").write_text(text)
+    assert box.said("status", "main")["main"] == {"current": None, "previous": None, "starts": starts}

@@ -20,7 +20,7 @@ NAMES = {
 }
 
 
-def resolve(name, _, type=None):  # noqa: A002 -- as socket.getaddrinfo calls it
+def resolve(name, _, type=None):
     if name not in NAMES:
         raise socket.gaierror(-2, "Name or service not known")
     return [(0, type, 6, "", (address, 0)) for address in NAMES[name]]
@@ -64,7 +64,12 @@ def test_an_engine_listens_as_narrowly_as_serves(listen, gateways, allowed, reac
         ({"box1": {"ansible_host": "192.0.2.1"}}, [], [], []),
         ({"gw1": {"ansible_host": "::ffff:192.0.2.10"}}, [], ["192.0.2.10"], []),
         # several addresses, or behind NAT; the name is not asked
-        ({"gw1": {"ansible_host": "nowhere", "gateway_source_addresses": ["10.0.0.1", "fd00::/64"]}}, [], ["10.0.0.1"], ["fd00::/64"]),
+        (
+            {"gw1": {"ansible_host": "nowhere", "gateway_source_addresses": ["10.0.0.1", "fd00::/64"]}},
+            [],
+            ["10.0.0.1"],
+            ["fd00::/64"],
+        ),
         ({}, ["192.0.2.0/24", "192.0.2.7", "2001:db8::1"], ["192.0.2.0/24"], ["2001:db8::1"]),
         ({}, ["0.0.0.0/1", "128.0.0.0/1"], ["0.0.0.0/0"], []),
     ],
@@ -76,8 +81,16 @@ def test_whom_the_filter_admits(gateways, allowed, v4, v6):
 @pytest.mark.parametrize(
     ("gateways", "allowed", "words"),
     [
-        ({"gw1": {"ansible_host": "nowhere"}}, [], ["gw1", "ansible_host nowhere", "Name or service not known", "gateway_source_addresses"]),
-        ({"gw1": {"ansible_host": "self.lan"}}, [], ["self.lan", "this machine's loopback", "gateway_source_addresses"]),
+        (
+            {"gw1": {"ansible_host": "nowhere"}},
+            [],
+            ["gw1", "ansible_host nowhere", "Name or service not known", "gateway_source_addresses"],
+        ),
+        (
+            {"gw1": {"ansible_host": "self.lan"}},
+            [],
+            ["self.lan", "this machine's loopback", "gateway_source_addresses"],
+        ),
         ({"gw1": {"ansible_host": "127.0.0.1"}}, [], ["this machine's loopback"]),
         ({}, ["192.0.2.7/24"], ["vllm_allowed_sources", "write 192.0.2.7 or 192.0.2.0/24"]),
         ({}, ["monitor.lan"], ["vllm_allowed_sources has 'monitor.lan'", "address or a network"]),
@@ -120,7 +133,17 @@ def test_a_gateway_that_comes_from_another_address_is_told_before_a_box_is_touch
         "other": None,
     }
     told = rules.vllm_not_admitted(
-        ["box1 10.0.0.5", "box1 192.0.2.10", "box2 192.0.2.77", "box2 fd00::11", "box2", "open 10.0.0.5", "other 10.0.0.5"], "gw1", boxes
+        [
+            "box1 10.0.0.5",
+            "box1 192.0.2.10",
+            "box2 192.0.2.77",
+            "box2 fd00::11",
+            "box2",
+            "open 10.0.0.5",
+            "other 10.0.0.5",
+        ],
+        "gw1",
+        boxes,
     )
     assert told == [
         "gw1 reaches box1 from 10.0.0.5, and the engines of box1 would admit 192.0.2.10. "
@@ -151,9 +174,12 @@ def render(tmp_path_factory):
 
     def run(cases):
         hosts = {
-            name: {"ansible_connection": "local", "rendered": str(folder / name), **settings} for name, settings in cases.items()
+            name: {"ansible_connection": "local", "rendered": str(folder / name), **settings}
+            for name, settings in cases.items()
         }
-        inventory = {"all": {"hosts": hosts, "children": {"gateways": {"hosts": {"gw1": {"ansible_host": "192.0.2.10"}}}}}}
+        inventory = {
+            "all": {"hosts": hosts, "children": {"gateways": {"hosts": {"gw1": {"ansible_host": "192.0.2.10"}}}}}
+        }
         (folder / "hosts.json").write_text(json.dumps(inventory))
         role = {"ansible.builtin.include_role": {"name": "vllm", "tasks_from": "render_for_tests"}}
         play = [{"hosts": ",".join(cases), "gather_facts": False, "tasks": [role]}]
@@ -201,6 +227,7 @@ def test_every_port_is_filtered_and_only_those(filters):
 
 IN_A_NETWORK = ["unshare", "--user", "--map-root-user", "--net"]
 
+
 def can_filter():
     if not shutil.which("nft"):
         return False
@@ -217,11 +244,14 @@ def test_nft_takes_it_twice_and_keeps_what_others_filter(filters, tmp_path):
         (tmp_path / name).write_text(text)
         script = f"""
             nft add table inet filter; nft add chain inet filter mine
-            nft --check --file {tmp_path / name} && nft --file {tmp_path / name} && nft list table inet tandem_vllm >{tmp_path}/first
-            nft --file {tmp_path / name} && nft list table inet tandem_vllm >{tmp_path}/second
-            cmp {tmp_path}/first {tmp_path}/second && nft list chain inet filter mine
+            nft --check --file {name}
+            nft --file {name}; nft list table inet tandem_vllm >first
+            nft --file {name}; nft list table inet tandem_vllm >second
+            cmp first second; nft list chain inet filter mine
         """
-        done = subprocess.run([*IN_A_NETWORK, "sh", "-ec", script], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*IN_A_NETWORK, "sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, (name, done.stderr)
 
 
@@ -257,7 +287,11 @@ listener(1000, 8000); listener(1000, 9000); print(ask(8000), ask(9000))
     for uid in ("1000", "0"):
         program.write_text(program.read_text().replace("listener(1000, 8000)", f"listener({uid}, 8000)"))
         done = subprocess.run(
-            ["unshare", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", script], capture_output=True, text=True, check=False, timeout=30
+            ["unshare", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
         )
         answers[uid] = done.stdout.strip()
     assert answers == {"1000": "TimeoutError mine", "0": "mine mine"}

@@ -33,8 +33,18 @@ def preflight(run_play):
     ],
 )
 def test_where_an_engine_is_asked(preflight, listen, url):
-    code, said = preflight(vllm_listen=listen)
+    code, said = preflight(vllm_listen=listen, vllm_allowed_sources=["192.0.2.30"])
     assert (code, f"asked at {url}" in said) == (0, True), said
+
+
+def test_without_a_gateway_an_engine_is_the_boxs_own_unless_somebody_knows_better(preflight):
+    code, said = preflight(vllm_api_key=None)
+    assert (code, "asked at http://127.0.0.1:8000" in said) == (0, True), said
+    code, said = preflight(vllm_listen="0.0.0.0")
+    assert code != 0
+    assert "REFUSED [open-routes] vllm_listen is 0.0.0.0" in said and 'vllm_acknowledge: ["open-routes"]' in said
+    code, said = preflight(vllm_listen="0.0.0.0", vllm_acknowledge=["open-routes"])
+    assert code == 0, said
 
 
 @pytest.mark.parametrize(
@@ -45,7 +55,11 @@ def test_where_an_engine_is_asked(preflight, listen, url):
         ({"vllm_port": 70000}, ["vllm_port is 70000", "1024 to 65535"]),
         ({"vllm_profile": "qwen-42"}, ["vllm_profile is qwen-42", "qwen3.8-27b-int4"]),
         ({"vllm_args": {"max-num-seq": 8}}, ["did you mean max-num-seqs"]),
-        ({"vllm_api_key": None}, ["vllm_api_key is not set", "vault"]),
+        (
+            {"vllm_api_key": None, "vllm_allowed_sources": ["192.0.2.30"]},
+            ["vllm_api_key is not set", "listens on 0.0.0.0, as others are to reach it", "vault"],
+        ),
+        ({"vllm_allowed_sources": ["192.0.2.7/24"]}, ["vllm_allowed_sources has '192.0.2.7/24'", "write 192.0.2.7 or"]),
         (
             {"vllm_engines": [{"name": "a", "gpus": [0]}, {"name": "b", "gpus": [0, 1]}]},
             ["engines a and b share port 8000", "engines a and b share card 0"],

@@ -36,7 +36,7 @@ def judge(args=None, *, env=None, box=None, version="0.33.0", profile=DEFAULT, a
     config = {
         "args": merged,
         "env": over(profile["env"], env),
-        "image": f"vllm/vllm-openai:v{version}",
+        "image": f"vllm/vllm-openai:v{version}@sha256:{'0' * 64}",
         "version": version,
         "minimum_driver": profile.get("minimum_driver"),
         "parsers": PARSERS,
@@ -290,6 +290,26 @@ CASES = [
     ("secret", {"env": {"VLLM_API_KEY": "x"}}, "refuse"),
     ("dev-mode", {"env": {"VLLM_SERVER_DEV_MODE": "1"}}, "refuse"),
     ("dev-mode", {"env": {"VLLM_SERVER_DEV_MODE": "0"}}, None),
+    # another port, another protocol, no key: neither the gateway nor the box would find it, or anybody would
+    ("fixed-option", {"args": {"uds": "/tmp/vllm.sock"}}, "refuse"),
+    ("fixed-option", {"args": {"ssl-certfile": "/models/a.pem"}}, "refuse"),
+    ("fixed-option", {"args": {"root-path": "/v1"}}, "refuse"),
+    ("open-routes", {"open": "vllm_listen is 0.0.0.0"}, "refuse"),
+    ("open-routes", {"open": ""}, None),
+    ("remote-code", {"args": {"trust-remote-code": True}}, "advise"),
+    ("remote-code", {"args": {"trust-remote-code": False}}, None),
+    ("trusted-clients", {"args": {"allowed-local-media-path": "/srv"}}, "advise"),
+    ("trusted-clients", {"args": {"allowed-local-media-path": ""}}, None),
+    ("trusted-clients", {"args": {"enable-prompt-embeds": False}}, None),
+    ("trusted-clients", {"args": {"tool-server": "demo", "enable-scale-out": True}}, "advise"),
+    ("trusted-clients", {"env": {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}}, "advise"),
+    ("trusted-clients", {"env": {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "False"}}, None),
+    ("other-ports", {"args": {"kv-events-config": {"enable_kv_cache_events": True}}}, "advise"),
+    ("other-ports", {"args": {"grpc-port": 50051}}, "advise"),
+    ("other-ports", {}, None),
+    ("image-tag", {"image": "vllm/vllm-openai:v0.33.0"}, "advise"),
+    ("image-tag", {"image": "registry.lan:5000/vllm:latest"}, "advise"),
+    ("image-tag", {}, None),
 ]
 
 
@@ -417,6 +437,17 @@ def test_every_rule_has_a_case_that_fires_and_one_that_passes():
         ("cards", {"args": {"tensor-parallel-size": 4}}, ["4 cards", "the box has 2"]),
         ("parser", {"args": {"tool-call-parser": "qwen3xml"}}, ["qwen3xml", "did you mean qwen3_xml?", "0.32.0"]),
         ("fixed-option", {"args": {"api-key": "x"}}, ["vllm_api_key", "ps"]),
+        (
+            "open-routes",
+            {"open": "vllm_listen is 0.0.0.0"},
+            ["vllm_listen is 0.0.0.0", "/v1 alone", "/invocations", "vllm_allowed_sources"],
+        ),
+        (
+            "trusted-clients",
+            {"args": {"tool-server": "demo", "trust-request-chat-template": True}},
+            ["trust-request-chat-template, tool-server"],
+        ),
+        ("image-tag", {"image": "vllm/vllm-openai:latest"}, ["vllm/vllm-openai:latest", "vllm_image_digest"]),
     ],
     ids=lambda value: str(value)[:40],
 )

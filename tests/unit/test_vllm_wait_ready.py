@@ -107,7 +107,10 @@ def wait(tmp_path, url, container="running 0", timeout=10):
 
 def test_ready_means_that_a_prompt_longer_than_a_chunk_was_answered(tmp_path, serve):
     engine = Engine(healthy_after=1)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/vllm-main.starts").write_text("of vllm-back-off")
     done = wait(tmp_path, serve(engine))
+    assert not (tmp_path / "run/vllm-main.starts").exists()
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("vllm-main is ready after 1 s, warm after ")
     assert len(engine.prompts[0]) == 4097
@@ -134,7 +137,9 @@ def test_it_is_warmed_up_by_several_lengths_greedy_sampled_and_together(tmp_path
 def test_an_engine_that_fails_while_it_is_warmed_up_is_not_ready(tmp_path, serve, answered):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/ready").write_text("of the start before")
+    (tmp_path / "run/vllm-main.starts").write_text("of vllm-back-off")
     done = wait(tmp_path, serve(Engine(dies_after=answered)))
+    assert (tmp_path / "run/vllm-main.starts").exists()
     assert done.returncode == 1
     assert "failed while it was warmed up: HTTP 500" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "run/ready").exists()

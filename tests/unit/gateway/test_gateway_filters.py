@@ -37,9 +37,9 @@ def test_addresses():
         gateway="box1", box1=box(), box2=box(gateway_engine_address="10.0.0.2"), box3=box(ansible_host=None)
     )
     assert [server["address"] for server in found["servers"]] == ["127.0.0.1", "10.0.0.2", "box3"]
-    found = engines(gateway="box1", box1=box(vllm_listen="127.0.0.1"))
+    found = engines(gateway="box1", box1=box(__vllm_endpoints=[ENDPOINT | {"listen": "127.0.0.1"}]))
     assert found["problems"] == [] and found["servers"][0]["address"] == "127.0.0.1"
-    found = engines(gateway="box1", box1=box(vllm_listen="192.0.2.1"))
+    found = engines(gateway="box1", box1=box(__vllm_endpoints=[ENDPOINT | {"listen": "192.0.2.1"}]))
     assert found["servers"][0]["address"] == "192.0.2.1"
 
 
@@ -51,7 +51,7 @@ def test_addresses():
         ({"box1": {"vllm_api_key": KEY}}, "the engines of box1 are not known"),
         ({"box1": box(), "box2": box(vllm_api_key=KEY + "x")}, "must be the same on all boxes"),
         ({"box1": box(), "box2": box(vllm_api_key=None)}, "is not: box1; box2"),
-        ({"box1": box(vllm_listen="127.0.0.1")}, "which gw1 cannot reach"),
+        ({"box1": box(__vllm_endpoints=[ENDPOINT | {"listen": "127.0.0.1"}])}, "which gw1 cannot reach"),
         (
             {"box1": box(), "box2": box(__vllm_endpoints=[ENDPOINT | {"model": "other"}])},
             "other on box2-main; qwen on box1",
