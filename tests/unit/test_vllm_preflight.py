@@ -66,6 +66,10 @@ def test_without_a_gateway_an_engine_is_the_boxs_own_unless_somebody_knows_bette
         ),
         ({"vllm_engines": [{"name": "main", "prot": 8001}]}, ["vllm_engines.prot"]),
         # what Docker or vLLM would refuse after the drain
+        (
+            {"vllm_env": {"VLLM_USE_FLASHINFER_SAMPLER": True, "VLLM X": "1"}},
+            ['write VLLM_USE_FLASHINFER_SAMPLER: "1"', "vllm_env has the name 'VLLM X'"],
+        ),
         ({"vllm_listen": "box1.lan"}, ["vllm_listen is box1.lan; it must be an address of the box"]),
         ({"vllm_shm_size": "8 GiB"}, ["vllm_shm_size is 8 GiB; it must be a number with b, k, m or g"]),
         ({"vllm_shm_size": "0"}, ["vllm_shm_size is 0; it must be"]),
@@ -75,6 +79,41 @@ def test_bad_settings_are_refused_with_name_value_and_way_out(preflight, setting
     code, said = preflight(**settings)
     assert code != 0
     assert [word for word in words if word not in said] == []
+
+
+def test_f21_an_engine_on_other_cards_than_the_wanted_ones_restarts(run_play):
+    """By the role's own variables; the cards are no part of the hash."""
+
+    def runs(cards, **more):
+        container = {"running": True, "active": True, "labels": {"tandem.config": "{{ __vllm_wanted_hash }}"}}
+        return {**container, "labels": {**container["labels"], "tandem.cards": cards}, **more}
+
+    containers = {
+        "same": runs("GPU-a,GPU-b"),
+        "order": runs("GPU-b,GPU-a"),
+        "replaced": runs("GPU-a,GPU-x"),
+        "loading": runs("GPU-a,GPU-x", active=False),
+        "older": {"running": True, "active": True, "labels": {"tandem.config": "{{ __vllm_wanted_hash }}"}},
+    }
+    says = "{{ item.key }} needs {{ __vllm_need }}."
+    show = {
+        "loop": "{{ containers | dict2items }}",
+        "vars": {"__vllm_container": "{{ item.value }}", "role_path": f"{ROOT}/roles/vllm"},
+    }
+    # the role's variables without its tasks
+    role = {**PLAY["tasks"][0], "tags": ["never"]}
+    play = {**PLAY, "tasks": [role, {"ansible.builtin.debug": {"msg": says}, **show}]}
+    gpus = [{"index": index, "uuid": f"GPU-{uuid}"} for index, uuid in enumerate("ab")]
+    code, said = run_play(
+        play,
+        "box1",
+        vllm_api_key="a-key-of-these-tests-0123",
+        containers=containers,
+        __vllm_nvml={"gpu_info": {"available": True, "gpus": gpus}},
+    )
+    assert code == 0, said
+    wanted = {"same": "nothing", "order": "nothing", "replaced": "restart", "loading": "start", "older": "nothing"}
+    assert [name for name, need in wanted.items() if f"{name} needs {need}." not in said] == []
 
 
 def test_why_knows_the_tasks_that_start_an_engine():

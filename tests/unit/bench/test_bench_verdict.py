@@ -4,7 +4,7 @@ import random
 
 import pytest
 from bench_results import a_recipe, case, gpu, result
-from bench_verdict import bench_verdict
+from bench_verdict import bench_expects, bench_verdict
 
 EXPECTS = {
     "decode_tok_s": {"value": 67.6, "source": "field report"},
@@ -285,3 +285,24 @@ def test_one_run_is_enough_for_halved(noise):
     assert shares(-0.5, noise, 1)["fail"] == 1
     assert shares(-0.3, noise, 1)["pass"] < 0.01
     assert shares(0, noise, 1)["fail"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (['--speculative-config={"method":"mtp","num_speculative_tokens":2}', "--max-num-seqs=8"], True),
+        (['--speculative-config={"num_speculative_tokens": 2, "method": "mtp"}'], True),
+        ([], True),
+        (['--speculative-config={"method":"dflash","num_speculative_tokens":7}'], False),
+        (['--speculative-config={"method":"mtp","num_speculative_tokens":4}'], False),
+        (["--spec-method=dflash", "--spec-tokens=7"], False),
+        (["--max-num-seqs=8"], False),
+        (["--speculative-config=?"], False),
+    ],
+)
+def test_the_acceptance_that_a_profile_expects_is_that_of_its_own_speculation(words, same):
+    profile = {"args": {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}}, "expects": EXPECTS}
+    expects = bench_expects(profile, {"arguments": ["/models", *words] if words else []})
+    assert ("acceptance" in expects) is same
+    assert {"decode_tok_s", "prefill_tok_s"} <= set(expects)
+    assert bench_expects({"expects": None}, {"arguments": None}) == {}
