@@ -24,7 +24,8 @@ options:
     description:
       - V(drained) sends no new requests to the servers; running ones go on, and health checks too.
       - V(idle) waits until drained servers have no session and no queue here, and their engines nothing that runs or
-        waits, twice in a row. Changes nothing.
+        waits, twice in a row. Changes nothing. Sessions of engines that have worked on nothing for 120 s are not waited
+        for, and told as a warning, where O(metrics_urls) names every server.
       - V(up) lets the servers have requests again as soon as their health is known, and waits until they are exactly
         C(UP).
       - V(status) only looks.
@@ -180,7 +181,8 @@ def main():
         if state == "drained":
             actions = gateway.drain(params["minimum_up"], params["assume_up"])
         elif state == "idle" and not module.check_mode:
-            gateway.wait_idle(params["metrics_urls"], params["timeout"])
+            for left in gateway.wait_idle(params["metrics_urls"], params["timeout"]):
+                module.warn(f"{left}, of which its engine knows nothing: they are not waited for")
         elif state == "up":
             actions = gateway.restore(params["timeout"], params["wait"])
         everything, after = gateway.look()

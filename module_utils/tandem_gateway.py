@@ -27,6 +27,8 @@ STOPPED, RUNNING = 0, 2
 POLL_SECONDS = 0.5
 # the master's socket refuses for a moment when a reload has just been answered
 MASTER_SECONDS = 5
+# A session of which the engine has known nothing for so long is a body that does not end, or an answer that is not taken.
+LINGER_SECONDS = 120
 WORK = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -266,9 +268,10 @@ class Gateway:
     def wait_idle(self, urls, timeout):
         """Waits until, twice in a row, no session and no queue is here and nothing runs or waits in the engines.
 
-        The engines are asked as well, as other gateways and clients may send them requests.
+        The engines are asked as well, as other gateways and clients may send them requests. Sessions whose engine has
+        worked on nothing for LINGER_SECONDS do not count: nobody would get an answer on them. Returns what they are.
         """
-        deadline, quiet = self.clock() + timeout, 0
+        deadline, quiet, since = self.clock() + timeout, 0, None
         while True:
             _, mine = self.look()
             open_ = [name for name, one in mine.items() if one["admin"] == "ready"]
@@ -279,6 +282,9 @@ class Gateway:
                 for name, one in mine.items()
                 if one["sessions"] or one["queued"]
             ]
+            # the engines of all of these can tell, nothing waits here for a place in one, and nothing runs in one
+            lingers = busy and set(urls) == set(mine) and not any(one["queued"] for one in mine.values())
+            sessions = list(busy)
             for name, url in urls.items():
                 try:
                     count = work(url)
@@ -287,9 +293,12 @@ class Gateway:
                 else:
                     if count:
                         busy.append(f"the engine of {name} works on {count} requests")
+            since = (since or self.clock()) if lingers and busy == sessions else None
+            if since is not None and self.clock() - since >= LINGER_SECONDS:
+                return sessions
             quiet = 0 if busy else quiet + 1
             if quiet == 2:
-                return
+                return []
             if busy and self.clock() >= deadline:
                 raise GatewayError(f"not idle after {timeout:g} s: {'; '.join(busy)}")
             self.sleep(POLL_SECONDS)

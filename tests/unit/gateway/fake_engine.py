@@ -20,6 +20,7 @@ class FakeEngine:
         self.tokens = self.running = self.waiting = self.gone = 0
         self.cache = 0.0
         self.seen = []  # (path, headers, body) of completions
+        self.asked = []  # (method, headers) of a browser's questions
         self.lock = threading.Lock()
         engine = self
 
@@ -44,6 +45,13 @@ class FakeEngine:
                     self.answer(200, engine.metrics(), "text/plain")
                 else:
                     self.answer(200, json.dumps({"object": "list", "data": [{"id": "model"}]}))
+
+            def do_OPTIONS(self):
+                engine.asked.append(("OPTIONS", dict(self.headers)))
+                self.send_response(200)
+                self.send_header("Access-Control-Allow-Origin", "engine-says")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

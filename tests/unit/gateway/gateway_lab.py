@@ -63,10 +63,14 @@ def render(folder, servers, version="2.6", **changes):
         "__gateway_haproxy_version": version,
         "__gateway_hash": "0123",
         "__gateway_socket": f"{folder}/admin.sock",
-        "__gateway_relay": "abns@tandem-gateway-test",
+        # no chroot here
+        "__gateway_relay": f"{folder}/relay.sock",
+        "__gateway_relay_inside": f"{folder}/relay.sock",
+        "__gateway_connections": 2000,
         "__gateway_state_file": f"{folder}/server-state",
         "__gateway_clients_file": f"{folder}/clients.map",
         "__gateway_engine_file": f"{folder}/engine.map",
+        "__gateway_engine_lua": f"{folder}/engine-key.lua",
         "__gateway_tls_file": f"{folder}/tls.pem",
         "__gateway_engine_key": ENGINE_KEY,
         "__gateway_backend": "engines",
@@ -77,25 +81,27 @@ def render(folder, servers, version="2.6", **changes):
         "gateway_admin_listen": "127.0.0.1",
         "gateway_admin_port": 8404,
         "gateway_stream_timeout": 3600,
+        "gateway_client_connections": 1000,
         "gateway_affinity_header": None,
         "gateway_tls_certificate": None,
     }
+    (Path(folder) / "engine-key.lua").write_text(environment.get_template("engine-key.lua.j2").render(values | changes))
     return environment.get_template("haproxy.cfg.j2").render(values | changes)
 
 
 def unprivileged(text):
     """The configuration without what only root and the distribution's package give."""
-    return re.sub(r"(?m)^    (user|group|chroot) .*\n", "", text).replace("user root group root ", "")
+    return re.sub(r"(?m)^    (user|group|chroot) .*\n", "", text).replace("user root group root ", "").replace("user haproxy group haproxy ", "")
 
 
 class Gateway:
-    """HAProxy with its probe."""
+    """HAProxy with its probe; `short`: texts of the configuration that a test has no time for, and what it has instead."""
 
-    def __init__(self, folder, engines, **changes):
+    def __init__(self, folder, engines, short=None, **changes):
         self.folder, self.engines, self.changes = folder, engines, changes
         self.port, self.admin_port, self.probe_port = free_port(), free_port(), free_port()
         self.socket, self.master = f"{folder}/admin.sock", f"{folder}/master.sock"
-        self.probe = None
+        self.probe, self.short = None, short
         digest = hashlib.sha256(CLIENT_KEY.encode()).hexdigest().upper()
         (folder / "clients.map").write_text(f"{digest} alice\n")
         (folder / "engine.map").write_text(f"engine {ENGINE_KEY}\n")
@@ -118,7 +124,6 @@ class Gateway:
             servers,
             haproxy_version(),
             gateway_port=self.port,
-            __gateway_relay=f"abns@tandem-gateway-{self.port}",
             gateway_admin_port=self.admin_port,
             __gateway_probe_listen=["127.0.0.1", self.probe_port],
             **self.changes,
@@ -127,6 +132,9 @@ class Gateway:
         # the same checks, in less time
         text = text.replace("inter 2s fastinter 1s downinter 2s", "inter 300ms fastinter 200ms downinter 300ms")
         text = text.replace("agent-inter 2s", "agent-inter 200ms")
+        for long, short in (self.short or {}).items():
+            assert text.count(long) == 1, long
+            text = text.replace(long, short)
         (self.folder / "haproxy.cfg").write_text(text)
 
     def start_probe(self, **settings):
@@ -168,12 +176,23 @@ class Gateway:
             lambda: "\nPid: " in (text := self.answers()) and f"\nPid: {pid}\n" not in text, what="the new process"
         )
 
-    def status(self, name):
+    def column(self, name, column):
         for line in self.ask("show stat").splitlines():
             cells = line.split(",")
             if cells[:2] == ["engines", name]:
-                return cells[17]
+                return cells[column]
         raise AssertionError(f"no server {name}")
+
+    def status(self, name):
+        return self.column(name, 17)
+
+    def sessions(self, name):
+        """How many it has now."""
+        return int(self.column(name, 4))
+
+    def started(self, name):
+        """How many it has had."""
+        return int(self.column(name, 7))
 
     def request(self, path="/v1/completions", key=CLIENT_KEY, body=None, port=None, headers=None, timeout=20):
         """(status, text, headers)."""
