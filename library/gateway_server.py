@@ -125,6 +125,11 @@ actions:
   type: list
   elements: str
   sample: [drain box1-main]
+unknown:
+  description: Of O(servers) those that HAProxy does not have, with O(unknown_ok=true).
+  returned: success
+  type: list
+  elements: str
 up:
   description: Names of all servers of the backend that are exactly C(UP).
   returned: success
@@ -204,6 +209,7 @@ def main():
         changed=bool(actions),
         servers=shown,
         actions=actions,
+        unknown=[name for name in names if name not in everything],
         up=sorted(name for name, one in everything.items() if one["up"]),
         version=info.get("Version", ""),
         configuration=info.get("description", ""),

@@ -72,15 +72,16 @@ from ansible.module_utils.basic import AnsibleModule
 def read(path):
     """Who holds the lock, or None. A file that is no JSON is a lock as well: somebody wrote it."""
     try:
-        with open(path, encoding="utf-8") as handle:
+        with open(path, encoding="utf-8", errors="replace") as handle:
             text = handle.read()
     except FileNotFoundError:
         return None
     try:
         holder = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         holder = None
-    return holder if isinstance(holder, dict) and holder.get("run") else {"run": "unknown", "who": "unknown"}
+    ours = isinstance(holder, dict) and isinstance(holder.get("run"), str) and holder["run"]
+    return holder if ours else {"run": "unknown", "who": "unknown"}
 
 
 def take(path, holder, instead_of=None):
@@ -134,7 +135,10 @@ def main():
                 release(path, holder)
         found = read(path)
     except OSError as error:
-        module.fail_json(msg=f"the lock {path} cannot be used: {error}")
+        module.fail_json(
+            msg=f"the lock {path} cannot be used: {error}. A lock is a file; if no run is under way, move away what is "
+            "there, and run again"
+        )
     run = found["run"] if found else None
     takes = {None, module.params["instead_of"]} if module.check_mode and module.params["state"] == "held" else set()
     module.exit_json(changed=False, mine=run in {holder["run"], *takes}, holder=found)

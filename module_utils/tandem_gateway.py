@@ -171,9 +171,14 @@ def server(row, state):
         "checked": checked or row["status"] != "no check",
         "sessions": int(row["scur"] or 0),
         "queued": int(row["qcur"] or 0),
-        "check": " ".join(filter(None, [row.get("check_status"), row.get("check_code"), row.get("last_chk")])),
-        "agent": " ".join(filter(None, [row.get("agent_status"), row.get("last_agt")])),
+        "check": _told(row, "check_status", "check_code", "last_chk"),
+        "agent": _told(row, "agent_status", "last_agt"),
     }
+
+
+def _told(row, *names):
+    """What a check last said; a star before its status means that the next one is under way."""
+    return " ".join(filter(None, (row.get(name) for name in names))).removeprefix("* ")
 
 
 def summary(one):

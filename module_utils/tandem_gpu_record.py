@@ -41,6 +41,9 @@ def write_json(path, data, mode):
             stream.flush()
             os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
+        if os.path.isdir(path):
+            # whoever made it, it holds nothing of ours
+            os.rename(path, f"{path}.unreadable.{os.getpid()}")
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -57,7 +60,7 @@ def read_json(path):
         return None
     except PermissionError as exc:
         raise StoreError(f"{path} may be read by root only: run with become: true, or as root") from exc
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise StoreError(f"{path} cannot be read ({exc}): remove it and apply again") from exc
     if not isinstance(data, dict):
         raise StoreError(f"{path} holds no JSON object: remove it and apply again")
@@ -109,7 +112,16 @@ class Record:
 
 
 def _is_entry(entry):
-    return isinstance(entry, dict) and isinstance(entry.get("wish"), dict) and isinstance(entry.get("evidence"), dict)
+    """Whether that is what `update` writes, of all that is computed with."""
+    if not (isinstance(entry, dict) and isinstance(entry.get("wish"), dict) and isinstance(entry.get("evidence"), dict)):
+        return False
+    numbers = [entry["evidence"].get(name) for name in ("suspended_s", "energy_mj")]
+    for name in ("gpu_lock", "memory_lock"):
+        lock = entry["wish"].get(name)
+        if lock is not None and not (isinstance(lock, list) and len(lock) == 2):
+            return False
+        numbers += lock or []
+    return all(number is None or isinstance(number, (int, float)) for number in numbers)
 
 
 def _flock(descriptor, path, timeout):

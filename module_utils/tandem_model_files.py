@@ -195,7 +195,7 @@ def read_json(path):
     try:
         with open(path, encoding="utf-8") as handle:
             content = json.load(handle)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -32,6 +32,11 @@ UNITS = [
 ]
 
 
+def _are_files(files):
+    """Whether that is what a manifest has of its files; a damaged manifest is as good as none."""
+    return isinstance(files, dict) and all(isinstance(each, dict) and "hash" in each for each in files.values())
+
+
 class Store:
     """`path` is the folder of the wanted revision; `exclude` patterns of names that are not wanted."""
 
@@ -42,7 +47,7 @@ class Store:
         self.revision = revision
         self.exclude = sorted(exclude)
         self.manifest = read_json(self.manifest_path)
-        if self.manifest.get("revision") != revision or "files" not in self.manifest:
+        if self.manifest.get("revision") != revision or not _are_files(self.manifest.get("files")):
             self.manifest = {"revision": revision, "files": {}, "complete": False}
         self.hashed = 0
 

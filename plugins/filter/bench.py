@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import statistics
 
@@ -103,6 +104,30 @@ def _more_runs(old, new):
     return {**old, "runs": runs, "value": statistics.median(run["value"] for run in runs)}
 
 
+def bench_stored(read):
+    """What a baseline's file holds, out of the result of slurp; None for none, for a damaged one and for another format.
+
+    Of its results those are left out that are not as bench_baseline writes them.
+    """
+    try:
+        stored = json.loads(base64.b64decode((read or {})["content"]).decode())
+        if stored["format"] != FORMAT or not isinstance(stored["latest"], str):
+            return None
+        return {**stored, "results": {name: one for name, one in stored["results"].items() if _is_result(one)}}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _is_result(one):
+    try:
+        cases = one["cases"].values()
+        return all("value" in case and isinstance(case["recipe"], dict) and isinstance(case["runs"], list) for case in cases) and (
+            isinstance(_clocks(one), tuple)
+        )
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
 def bench_before(stored):
     """The result of the configuration that was measured last, out of a baseline's file or None."""
     return ((stored or {}).get("results") or {}).get((stored or {}).get("latest"))
@@ -187,6 +212,7 @@ class FilterModule:
             "bench_outputs": bench_outputs,
             "bench_result": bench_result,
             "bench_baseline": bench_baseline,
+            "bench_stored": bench_stored,
             "bench_before": bench_before,
             "bench_compares": bench_compares,
             "bench_not_as_wished": bench_not_as_wished,

@@ -147,7 +147,9 @@ def find_clock_given_up(search, ended):
 
 
 def _is_search(search):
-    return bool(search) and {name: search.get(name) for name in FORMAT} == FORMAT
+    """Whether that is one of our documents; anything else, as a damaged file, counts as none."""
+    names = {"finished", "settings", "box", "state", "steps", "wish_before"}
+    return isinstance(search, dict) and {name: search.get(name) for name in FORMAT} == FORMAT and names <= search.keys()
 
 
 def find_clock_next(search):

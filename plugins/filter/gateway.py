@@ -118,6 +118,11 @@ def gateway_problems(settings, servers):
     for name, low, high in (("stream_timeout", 60, 86400), ("drain_timeout", 1, 86400), ("hang_seconds", 5, 600)):
         if not low <= int(settings[name]) <= high:
             problems.append(f"gateway_{name} is {settings[name]} s; allowed is {low} to {high}")
+    if not 10 <= int(settings["client_connections"]) <= 8000:
+        problems.append(
+            f"gateway_client_connections is {settings['client_connections']}; allowed is 10 to 8000, which all clients "
+            "together may have"
+        )
     if not 0 <= int(settings["min_up"]) <= max(0, len(servers)):
         problems.append(
             f"gateway_min_up is {settings['min_up']}; allowed is 0 to {len(servers)}, the number of engines "
@@ -196,13 +201,77 @@ def gateway_status_text(results):
     )
 
 
+# What HAProxy says of a health check that failed -> what an operator looks at. {unit} and {box} are put in.
+LOOK_AT = {
+    "L4CON": "nothing listens there: see systemctl status {unit} on {box}",
+    "L4TOUT": "no answer to a connection: is {box} on, and does its packet filter let the gateway in?",
+    "L4OK": "it was not asked to the end",
+    "L6": "see systemctl status {unit} on {box}",
+    "L7TOUT": "/health was not answered: see journalctl -u {unit} on {box}; systemctl restart {unit} there",
+    "L7STS": "the engine itself says that it is dead: see journalctl -u {unit} on {box}; systemctl restart {unit} there",
+    "L7RSP": "no HTTP answer: does another program have its port? See journalctl -u {unit} on {box}",
+}
+
+
+def gateway_not_up(results, servers):
+    """Sentences about engines that a gateway does not send requests, each with the reason and the way on; empty for none.
+
+    results  of module gateway_server with unknown_ok, looped over gateways as `__gateway`
+    servers  of gateway_engines: the engines that were asked about
+    """
+    of = {server["name"]: {"box": server["box"], "unit": f"vllm-{server['engine']}.service"} for server in servers}
+    problems = []
+    for result in results:
+        gateway = result["__gateway"]
+        if "servers" not in result:
+            if not result.get("skipped"):
+                told = " ".join(str(result.get("msg") or "no reason was given").split()).rstrip(".")
+                problems.append(f"{gateway} cannot be asked: {told}")
+            continue
+        problems += [
+            f"{name} is not one of {gateway}'s servers, so it gets no requests there: run site.yml without --limit"
+            for name in result.get("unknown") or []
+        ]
+        for name, server in result["servers"].items():
+            now = server["after"]
+            if now["status"] != "UP":
+                problems.append(f"{name} is {now['status']} on {gateway}: {_why_not_up(now, **of[name])}")
+    return problems
+
+
+def _why_not_up(now, box, unit):
+    """The reason and the way on, of a server as module gateway_server has it."""
+    if now["admin"] == "drain":
+        return (
+            "it was drained after this run had put it back, by another run or by hand; run again, or name the box in "
+            "gateway_keep_drained if that is meant"
+        )
+    if now["admin"] == "maint":
+        return "somebody has put it into maintenance by hand; run again, which takes that back"
+    agent = now["agent"].partition("#")[2] or now["agent"]
+    if "(agent)" in now["status"]:
+        restart = f"see journalctl -u {unit} on {box}; systemctl restart {unit} there starts it again"
+        return f"the gateway's probe says: {agent or 'down'}; {restart}"
+    check = now["check"]
+    if not check or check.startswith("L7OK") or now["status"].startswith("UP"):
+        return f"its checks have not come to an end (check: {check or 'none yet'}; agent: {agent or 'none yet'}); run again"
+    known = next((text for word, text in LOOK_AT.items() if check.startswith(word)), LOOK_AT["L6"])
+    return f"its health check says: {check}; {known.format(box=box, unit=unit)}"
+
+
 def gateway_lost(results):
-    """Which gateways could not be reached and why, from results of a task looped as `__gateway`; empty for none."""
-    return [
-        f"{result['__gateway']} cannot be reached ({' '.join(str(result.get('msg', '')).split()).rstrip('.')})"
-        for result in results
-        if result.get("unreachable")
-    ]
+    """Which gateways could not be reached, or did not do what they were asked, and why; empty for none.
+
+    results  of module gateway_server, looped as `__gateway`
+    """
+    lost = []
+    for result in results:
+        why = " ".join(str(result.get("msg", "")).split()).rstrip(".")
+        if result.get("unreachable"):
+            lost.append(f"{result['__gateway']} cannot be reached ({why})")
+        elif "servers" not in result and not result.get("skipped"):
+            lost.append(f"{result['__gateway']}: {why or 'no reason was given'}")
+    return lost
 
 
 def gateway_version(text):
@@ -221,5 +290,6 @@ class FilterModule:
             "gateway_key_hash": gateway_key_hash,
             "gateway_status_text": gateway_status_text,
             "gateway_lost": gateway_lost,
+            "gateway_not_up": gateway_not_up,
             "gateway_version": gateway_version,
         }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 
@@ -65,11 +66,31 @@ def roll_serial_of(groups):
 
 def roll_start_time(lines):
     """How long engines took to start and to get warm; `lines` are what vllm-wait-ready wrote, JSON each."""
-    starts = [json.loads(line) for line in lines]
+    starts = [start for start in map(_start, lines) if start]
     if not starts:
         return "no engine has started in this boot"
     parts = (f"{s['ready_s'] + s['warm_s']:.0f} s ({s['warm_s']:.0f} s of it to warm up)" for s in starts)
     return "the start of the engine took " + ", ".join(parts)
+
+
+def _start(line):
+    """A line of vllm-wait-ready, or None for one that is damaged."""
+    try:
+        start = json.loads(line)
+        return {name: float(start[name]) for name in ("ready_s", "warm_s")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def roll_mark(read):
+    """What the mark of an unfinished change says, {} for none, out of slurp's result. One that cannot be read is a mark."""
+    if not read or read.get("skipped"):
+        return {}
+    try:
+        mark = json.loads(base64.b64decode(read["content"]).decode())
+    except (ValueError, KeyError, TypeError, RecursionError):
+        mark = None
+    return mark if isinstance(mark, dict) and mark else {"who": "unknown"}
 
 
 def roll_failure(result):
@@ -209,6 +230,7 @@ class FilterModule:
             "roll_back_engines": roll_back_engines,
             "roll_back_targets": roll_back_targets,
             "roll_failure": roll_failure,
+            "roll_mark": roll_mark,
             "roll_interrupts_nobody": roll_interrupts_nobody,
             "roll_not_up": roll_not_up,
             "roll_serial_of": roll_serial_of,

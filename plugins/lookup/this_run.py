@@ -89,12 +89,13 @@ def state(holder, here):
     *place, boot, _, _ = here["run"].split(":")
     try:
         *its_place, its_boot, its_pid, its_start = holder["run"].split(":")
-    except ValueError:
+        its_pid, its_start = int(its_pid), int(its_start)
+    except (ValueError, AttributeError, KeyError):
         return "unknown"
     if its_place != place or boot == "unknown" or (its_boot != boot and "unknown" in place):
         return "unknown"
-    found = stat(int(its_pid)) if its_boot == boot else None
-    return "going" if found and found[1] == int(its_start) else "over"
+    found = stat(its_pid) if its_boot == boot else None
+    return "going" if found and found[1] == its_start else "over"
 
 
 class LookupModule(LookupBase):

@@ -79,6 +79,7 @@ def settings(**changes):
         "drain_timeout": 1800,
         "hang_seconds": 20,
         "min_up": 1,
+        "client_connections": 1000,
         "affinity_header": None,
         "tls_certificate": None,
         "tls_key": None,
@@ -111,6 +112,8 @@ def test_defaults_are_well():
         ({"admin_listen": "0.0.0.0"}, "is every address"),
         ({"admin_listen": "::"}, "is every address"),
         ({"hang_seconds": 1}, "gateway_hang_seconds is 1 s; allowed is 5 to 600"),
+        ({"client_connections": 9}, "gateway_client_connections is 9; allowed is 10 to 8000"),
+        ({"client_connections": 8001}, "gateway_client_connections is 8001"),
         ({"min_up": 3}, "gateway_min_up is 3; allowed is 0 to 2"),
         ({"affinity_header": "X Session"}, "gateway_affinity_header is 'X Session'"),
         ({"tls_certificate": "/c.pem"}, "gateway_tls_certificate is set and gateway_tls_key is not"),
@@ -154,3 +157,35 @@ def test_version(text, version):
 def test_status_text():
     result = {"__gateway": "gw1", "servers": {"box1-main": {"after": {"status": "UP", "sessions": 2}}}}
     assert filters.gateway_status_text([result]) == "gw1: box1-main UP, 2 sessions"
+
+
+def told(status, admin="ready", check="L7OK 200", agent="L7OK up", **more):
+    server = {"status": status, "admin": admin, "sessions": 0, "queued": 0, "check": check, "agent": agent}
+    return {"__gateway": "gw1", "servers": {"box1-main": {"before": server, "after": server}}, "unknown": []} | more
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (told("UP"), None),
+        (told("DOWN (agent)", agent="L7STS down #hung: no token and no progress for 20 s"), "probe says: hung: no token and no"),
+        (told("DOWN", check="L4CON Connection refused"), "L4CON Connection refused; nothing listens there: see systemctl status vllm-main.service on box1"),
+        (told("DOWN", check="L4TOUT"), "does its packet filter let the gateway in"),
+        (told("DOWN", check="L7STS 503 status"), "says that it is dead"),
+        (told("DOWN", check="L7TOUT"), "/health was not answered"),
+        (told("DOWN", check="L6RSP odd"), "see systemctl status vllm-main.service on box1"),
+        (told("DOWN 1/2"), "checks have not come to an end"),
+        (told("UP 1/3", check="L7TOUT"), "checks have not come to an end"),
+        (told("DOWN", check="", agent=""), "check: none yet; agent: none yet"),
+        (told("DRAIN", admin="drain"), "gateway_keep_drained"),
+        (told("MAINT", admin="maint", check=""), "maintenance"),
+        ({"__gateway": "gw1", "skipped": True}, None),
+        ({"__gateway": "gw1", "unreachable": True, "msg": "Failed to connect.\n"}, "gw1 cannot be asked: Failed to connect"),
+        ({"__gateway": "gw1", "msg": "no HAProxy answers there"}, "gw1 cannot be asked: no HAProxy answers there"),
+        ({"__gateway": "gw1", "servers": {}, "unknown": ["box1-main"]}, "is not one of gw1's servers"),
+    ],
+)
+def test_engines_that_get_no_requests_are_told_with_the_reason(result, words):
+    problems = filters.gateway_not_up([result], engines(box1=box())["servers"])
+    assert len(problems) == (words is not None), problems
+    assert not problems or words in problems[0], problems

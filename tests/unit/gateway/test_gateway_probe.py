@@ -48,6 +48,29 @@ def test_a_hung_engine_gets_no_requests_and_comes_back(probed, engines):
     wait_for(lambda: probed.status("box1-main") == "UP", 6, "the return")
 
 
+def test_a_full_engine_is_not_hung_for_a_probe_that_has_just_started(gateway, engines):
+    """Nothing is known of it yet, and its token waits its turn; "hung" would cut all of its clients off."""
+    busy = engines["box1-main"]
+    gateway.ask("set server engines/box2-main state drain")
+    busy.pace = 0.05
+    requests = [
+        threading.Thread(target=gateway.request, kwargs={"body": ASK | {"max_tokens": 60}, "timeout": 60})
+        for _ in range(6)
+    ]
+    for request in requests:
+        request.start()
+    wait_for(lambda: busy.waiting >= 4)
+    gateway.start_probe()
+    end, states = time.monotonic() + 3, set()
+    while time.monotonic() < end:
+        states.add(gateway.status("box1-main"))
+        time.sleep(0.05)
+    assert states == {"UP"} and busy.waiting
+    busy.pace = 0
+    for request in requests:
+        request.join()
+
+
 def test_an_engine_whose_queue_is_full_stays(probed, engines):
     """Two places, both taken by long answers, and eight more wait: a token asked for now comes in many seconds."""
     busy = engines["box1-main"]

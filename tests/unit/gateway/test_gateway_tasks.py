@@ -126,6 +126,24 @@ def test_a_box_that_is_kept_drained_stays_so(gateway, run):
         assert gateway.status("box1-main").startswith("DRAIN")
 
 
+def test_a_run_does_not_end_well_while_an_engine_gets_no_requests(gateway, engines, run):
+    quick = {"which": "gpu_boxes", "__gateway_serving_timeout": 3}
+    assert "rescued: " not in run("serving", **quick)
+    engines["box1-main"].stop()
+    wait_for(lambda: gateway.status("box1-main") == "DOWN", what="DOWN")
+    gateway.ask("set server engines/box2-main state drain")
+    boxes = ("box1", "box2", "box3")
+    said = run("serving", lost=True, boxes=boxes, **quick)
+    assert "box1-main is DOWN on gw1: its health check says: L4CON" in said
+    assert "systemctl status vllm-main.service on box1" in said
+    assert "box2-main is DRAIN on gw1: it was drained after this run" in said
+    assert "box3-main is not one of gw1's servers" in said and "gw2 cannot be asked" in said
+    # a box that is out on purpose is no fault, nor one that is not of this run
+    said = run("serving", gateway_keep_drained=["box2"], **quick)
+    assert "box1-main is DOWN" in said and "box2-main" not in said
+    assert "rescued: " not in run("serving", gateway_keep_drained=["box1", "box2"], **quick)
+
+
 def test_check_mode_on_a_box_that_the_gateway_does_not_have_yet(gateway, run):
     boxes = ("box1", "box2", "box3")
     for step in ("reconcile", "restore", "drain"):
