@@ -154,8 +154,9 @@ def start(params, files):
         if answer.get("error"):
             raise ModelError(answer["error"])
         if answer.get("port"):
-            address = f"[{params['address']}]" if ":" in params["address"] else params["address"]
-            return f"http://{address}:{answer['port']}"
+            address = params["address"].removeprefix("[").removesuffix("]")
+            spot = f"[{address}]" if ":" in address else address
+            return f"http://{spot}:{answer['port']}"
         time.sleep(0.1)
     raise ModelError(f"{unit(params)} says nothing within 10 s; see journalctl -u {unit(params)} on that box")
 

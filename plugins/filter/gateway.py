@@ -43,7 +43,8 @@ def gateway_engines(boxes, hostvars, gateway):
             address = "127.0.0.1" if listen != "::1" else "::1"
         else:
             address = of_box.get("gateway_engine_address") or of_box.get("ansible_host") or box
-        spot = f"[{address}]" if ":" in str(address) else address
+        address = str(address).removeprefix("[").removesuffix("]")
+        spot = f"[{address}]" if ":" in address else address
         if listen in LOOPBACK and box != gateway:
             problems.append(
                 f"vllm_listen of {box} is {listen}, which {gateway} cannot reach. Set it to an address of the "
@@ -61,7 +62,7 @@ def gateway_engines(boxes, hostvars, gateway):
                     "name": name,
                     "box": str(box),
                     "engine": str(endpoint["engine"]),
-                    "address": str(address),
+                    "address": address,
                     "port": int(endpoint["port"]),
                     "model": str(endpoint["model"]),
                     "metrics": f"http://{spot}:{endpoint['port']}/metrics",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import jinja2
 from ansible.plugins.test.core import version_compare
+from url_host import url_host
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/gateway"
@@ -59,6 +60,7 @@ def render(folder, servers, version="2.6", **changes):
         loader=jinja2.FileSystemLoader(ROLE / "templates"), undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.tests["version"] = version_compare
+    environment.filters["url_host"] = url_host
     values = {
         "__gateway_haproxy_version": version,
         "__gateway_hash": "0123",

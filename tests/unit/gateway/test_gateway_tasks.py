@@ -136,7 +136,7 @@ def test_a_run_does_not_end_well_while_an_engine_gets_no_requests(gateway, engin
     said = run("serving", lost=True, boxes=boxes, **quick)
     assert "box1-main is DOWN on gw1: its health check says: L4CON" in said
     assert "systemctl status vllm-main.service on box1" in said
-    assert "box2-main is DRAIN on gw1: it was drained after this run" in said
+    assert "box2-main is DRAIN" in said and "it was drained after this run" in said
     assert "box3-main is not one of gw1's servers" in said and "gw2 cannot be asked" in said
     # a box that is out on purpose is no fault, nor one that is not of this run
     said = run("serving", gateway_keep_drained=["box2"], **quick)
