@@ -27,7 +27,7 @@ STOPPED, RUNNING = 0, 2
 POLL_SECONDS = 0.5
 # the master's socket refuses for a moment when a reload has just been answered
 MASTER_SECONDS = 5
-# A session of which the engine has known nothing for so long is a body that does not end, or an answer that is not taken.
+# A session of which the engine knows nothing for so long is a body that does not end, or an answer that is not taken.
 LINGER_SECONDS = 120
 WORK = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 

@@ -113,7 +113,9 @@ class Record:
 
 def _is_entry(entry):
     """Whether that is what `update` writes, of all that is computed with."""
-    if not (isinstance(entry, dict) and isinstance(entry.get("wish"), dict) and isinstance(entry.get("evidence"), dict)):
+    if not (
+        isinstance(entry, dict) and isinstance(entry.get("wish"), dict) and isinstance(entry.get("evidence"), dict)
+    ):
         return False
     numbers = [entry["evidence"].get(name) for name in ("suspended_s", "energy_mj")]
     for name in ("gpu_lock", "memory_lock"):

@@ -105,7 +105,7 @@ def _more_runs(old, new):
 
 
 def bench_stored(read):
-    """What a baseline's file holds, out of the result of slurp; None for none, for a damaged one and for another format.
+    """What a baseline's file holds, out of slurp's result; None for none, for a damaged one and for another format.
 
     Of its results those are left out that are not as bench_baseline writes them.
     """
@@ -121,9 +121,9 @@ def bench_stored(read):
 def _is_result(one):
     try:
         cases = one["cases"].values()
-        return all("value" in case and isinstance(case["recipe"], dict) and isinstance(case["runs"], list) for case in cases) and (
-            isinstance(_clocks(one), tuple)
-        )
+        return all(
+            "value" in case and isinstance(case["recipe"], dict) and isinstance(case["runs"], list) for case in cases
+        ) and (isinstance(_clocks(one), tuple))
     except (KeyError, TypeError, AttributeError):
         return False
 

@@ -209,18 +209,18 @@ LOOK_AT = {
     "L4OK": "it was not asked to the end",
     "L6": "see systemctl status {unit} on {box}",
     "L7TOUT": "/health was not answered: see journalctl -u {unit} on {box}; systemctl restart {unit} there",
-    "L7STS": "the engine itself says that it is dead: see journalctl -u {unit} on {box}; systemctl restart {unit} there",
+    "L7STS": "the engine says that it is dead: see journalctl -u {unit} on {box}; systemctl restart {unit} there",
     "L7RSP": "no HTTP answer: does another program have its port? See journalctl -u {unit} on {box}",
 }
 
 
 def gateway_not_up(results, servers):
-    """Sentences about engines that a gateway does not send requests, each with the reason and the way on; empty for none.
+    """Sentences about engines that a gateway sends no requests, each with the reason and the way on; empty for none.
 
     results  of module gateway_server with unknown_ok, looped over gateways as `__gateway`
     servers  of gateway_engines: the engines that were asked about
     """
-    of = {server["name"]: {"box": server["box"], "unit": f"vllm-{server['engine']}.service"} for server in servers}
+    of = {one["name"]: {"box": one["box"], "unit": f"vllm-{one['engine']}.service"} for one in servers}
     problems = []
     for result in results:
         gateway = result["__gateway"]
@@ -255,7 +255,8 @@ def _why_not_up(now, box, unit):
         return f"the gateway's probe says: {agent or 'down'}; {restart}"
     check = now["check"]
     if not check or check.startswith("L7OK") or now["status"].startswith("UP"):
-        return f"its checks have not come to an end (check: {check or 'none yet'}; agent: {agent or 'none yet'}); run again"
+        told = f"check: {check or 'none yet'}; agent: {agent or 'none yet'}"
+        return f"its checks have not come to an end ({told}); run again"
     known = next((text for word, text in LOOK_AT.items() if check.startswith(word)), LOOK_AT["L6"])
     return f"its health check says: {check}; {known.format(box=box, unit=unit)}"
 

@@ -83,7 +83,7 @@ def _start(line):
 
 
 def roll_mark(read):
-    """What the mark of an unfinished change says, {} for none, out of slurp's result. One that cannot be read is a mark."""
+    """What the mark of an unfinished change says, {} for none, out of slurp's result. A damaged one is a mark."""
     if not read or read.get("skipped"):
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Files that we keep between runs, damaged in every way: each reader goes on as if there were none, or says what to do."""
+"""Files that we keep between runs, damaged: each reader goes on as if there were none, or says what to do."""
 
 import base64
 import importlib.machinery
@@ -27,7 +27,7 @@ DAMAGED = {
     "no text": b"\xff\xfe\x00\x01",
     "zeros": bytes(64),
     "another format": b'{"format": 99, "version": 99}',
-    "no object in it": b'{"format": 1, "version": 1, "results": [], "gpus": [], "files": [], "latest": 1, "revision": "r"}',
+    "no object in it": b'{"format": 1, "version": 1, "results": [], "gpus": [], "files": [], "revision": "r"}',
     "too deep": b"[" * 200_000,
 }
 # JSON objects, if not of our format
@@ -77,7 +77,15 @@ def test_no_file_and_one_that_could_not_be_read():
 
 def test_a_baseline_of_which_a_part_is_damaged():
     good = {"lock_mhz": 2100, "about": {"clocks": {}}, "cases": {"a": {"value": 1, "recipe": {}, "runs": []}}}
-    bad = [{}, None, 3, {**good, "about": None}, {**good, "about": {}}, {**good, "cases": {"a": {"value": 1}}}, {**good, "cases": []}]
+    bad = [
+        {},
+        None,
+        3,
+        {**good, "about": None},
+        {**good, "about": {}},
+        {**good, "cases": {"a": {"value": 1}}},
+        {**good, "cases": []},
+    ]
     stored = {"format": 1, "latest": "good", "results": {"good": good, **{str(n): one for n, one in enumerate(bad)}}}
     assert bench.bench_stored(slurped(json.dumps(stored).encode())) == {**stored, "results": {"good": good}}
 
@@ -87,7 +95,10 @@ def test_the_line_of_an_engines_start(content):
     line = content.decode(errors="replace")
     good = '{"ready_s": 10, "warm_s": 1}'
     assert roll.roll_start_time([line]) == "no engine has started in this boot"
-    assert roll.roll_start_time([line, good, '{"ready_s": "x"}']) == "the start of the engine took 11 s (1 s of it to warm up)"
+    assert (
+        roll.roll_start_time([line, good, '{"ready_s": "x"}'])
+        == "the start of the engine took 11 s (1 s of it to warm up)"
+    )
 
 
 @damaged
@@ -127,7 +138,13 @@ def test_a_record_in_whose_place_a_folder_stands_or_whose_entries_are_damaged(tm
     assert record.entries() == {}
     good = {"wish": {"gpu_lock": None}, "evidence": {"suspended_s": 0.5, "energy_mj": None}}
     record.update({"GPU-1": good})
-    bad = [None, {}, {"wish": {}, "evidence": []}, {"wish": {"gpu_lock": 7}, "evidence": {}}, {"wish": {"gpu_lock": ["a", "b"]}, "evidence": {}}]
+    bad = [
+        None,
+        {},
+        {"wish": {}, "evidence": []},
+        {"wish": {"gpu_lock": 7}, "evidence": {}},
+        {"wish": {"gpu_lock": ["a", "b"]}, "evidence": {}},
+    ]
     bad += [{"wish": {}, "evidence": {"suspended_s": "1"}}, {"wish": {}, "evidence": {"energy_mj": []}}]
     gpus = {"GPU-1": good} | {f"GPU-bad{number}": one for number, one in enumerate(bad)}
     Path(record.path).write_text(json.dumps({"version": 1, "gpus": gpus}))
@@ -164,7 +181,7 @@ def test_a_stress_run(stress, tmp_path, content):
     if content:
         assert [words[0] for words in stress.done] == ["umount", stress.CLOCKS] and not (tmp_path / "BEFORE").exists()
     if content not in OBJECTS:
-        with pytest.raises(stress.Failed, match="WISH is (damaged|missing).*site.yml"):
+        with pytest.raises(stress.Failed, match=r"WISH is (damaged|missing).*site.yml"):
             stress.wish_now()
     (tmp_path / "run").mkdir()
     with pytest.raises(stress.Failed, match="there is no run run on this box"):
@@ -187,7 +204,12 @@ def test_the_states_that_a_gateway_keeps_for_a_reload(tmp_path, there):
     if there == "a folder":
         (tmp_path / "state/x").mkdir(parents=True)
     (tmp_path / "haproxy.cfg").write_text("")
-    command = [sys.executable, ROOT / "roles/gateway/files/gateway-save-state", tmp_path / "none.sock", tmp_path / "state"]
+    command = [
+        sys.executable,
+        ROOT / "roles/gateway/files/gateway-save-state",
+        tmp_path / "none.sock",
+        tmp_path / "state",
+    ]
     done = subprocess.run([*command, tmp_path / "haproxy.cfg"], capture_output=True, text=True)
     assert done.returncode == 0 and "could not be kept" in done.stderr and not (tmp_path / "state").exists()
 
@@ -200,8 +222,19 @@ class Kept:
 
     def __init__(self, root):
         self.root, self.current = root, root / "var/lib/tandem/vllm/main/current"
-        self.good = {"hash": "a", "profile": "p", "image": "i", "image_id": "sha256:1", "arguments": [], "canary": [], "since": "then"}
-        for path, text in (("etc/systemd/system/vllm-main.service", "--label tandem.config=a"), ("etc/tandem/vllm/main.env", "")):
+        self.good = {
+            "hash": "a",
+            "profile": "p",
+            "image": "i",
+            "image_id": "sha256:1",
+            "arguments": [],
+            "canary": [],
+            "since": "then",
+        }
+        for path, text in (
+            ("etc/systemd/system/vllm-main.service", "--label tandem.config=a"),
+            ("etc/tandem/vllm/main.env", ""),
+        ):
             (root / path).parent.mkdir(parents=True)
             (root / path).write_text(text)
         docker = root / "docker"
@@ -220,7 +253,9 @@ class Kept:
         """Each command of the program where `current` cannot be used."""
         status = self.call("status", "main")
         assert status.returncode == 0 and json.loads(status.stdout)["main"] == {"current": None, "previous": None}
-        assert words in status.stderr and "there is no current configuration of vllm-main to go back to" in status.stderr
+        assert (
+            words in status.stderr and "there is no current configuration of vllm-main to go back to" in status.stderr
+        )
         restored = self.call("restore", "--engine", "main", "--from", "current")
         assert restored.returncode == 1 and "Traceback" not in restored.stderr
         kept = self.call("keep", "--engine", "main", "--config", "a", "--profile", "p")
@@ -240,7 +275,9 @@ def test_the_last_good_configuration(kept, content):
     kept.check("cannot be used")
 
 
-@pytest.mark.parametrize("change", [{"hash": None}, {"hash": 7}, {"image_id": ""}, {"canary": "words"}, {"canary": [1]}, {"since": []}])
+@pytest.mark.parametrize(
+    "change", [{"hash": None}, {"hash": 7}, {"image_id": ""}, {"canary": "words"}, {"canary": [1]}, {"since": []}]
+)
 def test_a_last_good_configuration_of_another_format(kept, change):
     (kept.current / "about.json").write_text(json.dumps(kept.good | change))
     kept.check("not of this format")

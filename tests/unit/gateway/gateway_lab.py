@@ -93,11 +93,15 @@ def render(folder, servers, version="2.6", **changes):
 
 def unprivileged(text):
     """The configuration without what only root and the distribution's package give."""
-    return re.sub(r"(?m)^    (user|group|chroot) .*\n", "", text).replace("user root group root ", "").replace("user haproxy group haproxy ", "")
+    return (
+        re.sub(r"(?m)^    (user|group|chroot) .*\n", "", text)
+        .replace("user root group root ", "")
+        .replace("user haproxy group haproxy ", "")
+    )
 
 
 class Gateway:
-    """HAProxy with its probe; `short`: texts of the configuration that a test has no time for, and what it has instead."""
+    """HAProxy with its probe; `short`: texts of its configuration, and what a test has in their place."""
 
     def __init__(self, folder, engines, short=None, **changes):
         self.folder, self.engines, self.changes = folder, engines, changes

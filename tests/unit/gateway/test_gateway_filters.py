@@ -168,10 +168,16 @@ def told(status, admin="ready", check="L7OK 200", agent="L7OK up", **more):
     ("result", "words"),
     [
         (told("UP"), None),
-        (told("DOWN (agent)", agent="L7STS down #hung: no token and no progress for 20 s"), "probe says: hung: no token and no"),
-        (told("DOWN", check="L4CON Connection refused"), "L4CON Connection refused; nothing listens there: see systemctl status vllm-main.service on box1"),
+        (
+            told("DOWN (agent)", agent="L7STS down #hung: no token and no progress for 20 s"),
+            "probe says: hung: no token and no",
+        ),
+        (
+            told("DOWN", check="L4CON Connection refused"),
+            "L4CON Connection refused; nothing listens there: see systemctl status vllm-main.service on box1",
+        ),
         (told("DOWN", check="L4TOUT"), "does its packet filter let the gateway in"),
-        (told("DOWN", check="L7STS 503 status"), "says that it is dead"),
+        (told("DOWN", check="L7STS 503 status"), "the engine says that it is dead"),
         (told("DOWN", check="L7TOUT"), "/health was not answered"),
         (told("DOWN", check="L6RSP odd"), "see systemctl status vllm-main.service on box1"),
         (told("DOWN 1/2"), "checks have not come to an end"),
@@ -180,7 +186,10 @@ def told(status, admin="ready", check="L7OK 200", agent="L7OK up", **more):
         (told("DRAIN", admin="drain"), "gateway_keep_drained"),
         (told("MAINT", admin="maint", check=""), "maintenance"),
         ({"__gateway": "gw1", "skipped": True}, None),
-        ({"__gateway": "gw1", "unreachable": True, "msg": "Failed to connect.\n"}, "gw1 cannot be asked: Failed to connect"),
+        (
+            {"__gateway": "gw1", "unreachable": True, "msg": "Failed to connect.\n"},
+            "gw1 cannot be asked: Failed to connect",
+        ),
         ({"__gateway": "gw1", "msg": "no HAProxy answers there"}, "gw1 cannot be asked: no HAProxy answers there"),
         ({"__gateway": "gw1", "servers": {}, "unknown": ["box1-main"]}, "is not one of gw1's servers"),
     ],
