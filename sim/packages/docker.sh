@@ -13,7 +13,8 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 . "$here/lib/signing.sh"
 
-key=$(hash_of "$here/docker.sh" "$here/lib/signing.sh" "$signing_key")
+signing_key docker
+key=$(hash_of "$here/docker.sh" "$here/lib/signing.sh" "$signing_keys/docker.asc")
 if [ "$(cat "$out/docker/.key" 2>/dev/null)" = "$key" ]; then
   say "Docker's repository: current"
   exit
@@ -61,7 +62,7 @@ repack docker-ce docker.io "$version" \
 gzip -kn "$index/Packages"
 sign "$new/linux/debian/dists/bookworm" -o APT::FTPArchive::Release::Origin=Docker -o APT::FTPArchive::Release::Suite=bookworm \
   -o APT::FTPArchive::Release::Codename=bookworm -o APT::FTPArchive::Release::Components=stable
-gpg --batch --armor --export >"$new/linux/debian/gpg"
+publish_key "$new/linux/debian/gpg"
 
 echo "$key" >"$new/.key"
 rm -rf "$out/docker"

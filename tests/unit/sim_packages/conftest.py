@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from packages_under_test import DRIVER, Box, Build
+from packages_under_test import DRIVER, OLDER_DRIVER, Box, Build
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,10 @@ def installed(build, tmp_path_factory):
     """All packages unpacked into one directory, as dpkg would unpack them into /."""
     root = tmp_path_factory.mktemp("installed")
     for repository in build.cuda, build.toolkit:
+        # one driver at a time, as dpkg has it
         for deb in build.debs(repository):
+            if f"_{OLDER_DRIVER}-" in deb.name:
+                continue
             subprocess.run(["dpkg-deb", "-x", deb, root], check=True)
     return root
 

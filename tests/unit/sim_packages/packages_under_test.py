@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 BUILD = Path(__file__).parents[3] / "sim/packages/build.sh"
-DRIVER, NEWER_DRIVER = "580.95.05", "580.126.09"
+OLDER_DRIVER, DRIVER, NEWER_DRIVER = "590.48.01", "595.71.05", "595.91.07"
 
 
 class Build:
@@ -32,7 +32,7 @@ class Build:
         return sorted((self.root / repository).glob("*.deb"))
 
     def deb(self, repository, name):
-        found = list((self.root / repository).glob(f"{name}_*.deb"))
+        found = list((self.root / repository).glob(f"{name}_{DRIVER if repository == self.cuda else ''}*.deb"))
         assert len(found) == 1, f"{name} in {repository}: {found}"
         return found[0]
 

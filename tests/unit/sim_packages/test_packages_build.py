@@ -27,9 +27,9 @@ def test_newer_appears_in_the_directory_that_is_served(own):
     assert "built in" in own.run("--with-newer")
     assert own.root.stat().st_ino == inode
     assert (own.root / own.key).read_bytes() == key, "boxes trust this key already"
-    assert len(own.debs(own.cuda)) == 10
+    assert len(own.debs(own.cuda)) == 15
     own.run()
-    assert len(own.debs(own.cuda)) == 5, "the newer ones are withdrawn again"
+    assert len(own.debs(own.cuda)) == 10, "the newer ones are withdrawn again"
 
 
 def test_cut_short_build_is_done_anew(own):
@@ -41,7 +41,8 @@ def test_cut_short_build_is_done_anew(own):
 
 
 def test_secret_key_is_private_and_not_published(own):
-    assert (own.cache / "packages/signing-key.asc").stat().st_mode & 0o077 == 0
+    for name in ("cuda-debian12", "cuda-debian13", "libnvidia-container"):
+        assert (own.cache / f"packages/keys/{name}.asc").stat().st_mode & 0o077 == 0
     for key in own.root / own.key, own.root / "libnvidia-container/gpgkey":
         assert key.read_text().startswith("-----BEGIN PGP PUBLIC KEY BLOCK-----")
 

@@ -259,6 +259,25 @@ def test_persistence_mode_is_on_while_the_daemon_runs(box, daemon):
 
 
 @as_root
+def test_a_killed_daemons_hold_ends_as_the_kernel_closes_its_devices(box, daemon):
+    os.kill(int(daemon.read_text()), signal.SIGKILL)
+    for _ in range(100):
+        if persistence(box) == {"Disabled"}:
+            break
+        time.sleep(0.05)
+    assert persistence(box) == {"Disabled"}
+    daemon.unlink()
+
+
+@as_root
+def test_daemon_fails_for_a_user_that_does_not_exist_as_the_real_one_does(box):
+    done = box.run("/usr/bin/nvidia-persistenced", "--user", "nobody-here")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "\nERROR: Failed to find user ID of user 'nobody-here': Success\n\n"
+    assert persistence(box) == {"Disabled"}
+
+
+@as_root
 def test_second_daemon_is_refused(box, daemon):
     pid = daemon.read_text()
     done = box.run("/usr/bin/nvidia-persistenced")

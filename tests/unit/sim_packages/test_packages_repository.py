@@ -6,12 +6,11 @@ import re
 import subprocess
 
 import pytest
-from packages_under_test import DRIVER, NEWER_DRIVER, fields
+from packages_under_test import DRIVER, NEWER_DRIVER, OLDER_DRIVER, fields
 
 DRIVER_PACKAGES = [
     "libnvidia-ml1",
     "nvidia-driver-cuda",
-    "nvidia-driver-pinning-580",
     "nvidia-kernel-open-dkms",
     "nvidia-persistenced",
 ]
@@ -31,20 +30,48 @@ def versions(build, repository):
     return found
 
 
-def test_default_publishes_one_version(build):
-    assert versions(build, build.cuda) == {name: {"580.95.05-1"} for name in DRIVER_PACKAGES}
+def published(*drivers):
+    """Versions by package: what has the driver's, and of each branch the pin."""
+    found = {name: {f"{driver}-1" for driver in drivers} for name in DRIVER_PACKAGES}
+    for driver in drivers:
+        found.setdefault(f"nvidia-driver-pinning-{driver.split('.')[0]}", set()).add(f"{driver}-1")
+    return found
+
+
+def test_each_release_of_debian_has_the_branches_that_its_real_repository_has(build):
+    """NVIDIA's for Debian 13 begins with 590 (NVIDIA/cuda-repo-management#38)."""
+    assert versions(build, build.cuda) == published(OLDER_DRIVER, DRIVER)
+    assert versions(build, "cuda/debian12/x86_64") == published("580.95.05")
     assert versions(build, build.toolkit) == {name: {"1.18.0-1"} for name in TOOLKIT_PACKAGES}
 
 
 def test_newer_is_published_beside_the_default(newer):
-    assert versions(newer, newer.cuda) == {name: {"580.95.05-1", "580.126.09-1"} for name in DRIVER_PACKAGES}
+    assert versions(newer, newer.cuda) == published(OLDER_DRIVER, DRIVER, NEWER_DRIVER)
+    assert versions(newer, "cuda/debian12/x86_64") == published("580.95.05", "580.126.09")
     assert versions(newer, newer.toolkit) == {name: {"1.18.0-1", "1.18.1-1", "1.20.0-1"} for name in TOOLKIT_PACKAGES}
 
 
-def test_both_releases_of_debian_get_the_same_driver(build):
-    names = [deb.name for deb in build.debs(build.cuda)]
-    assert names == [deb.name for deb in build.debs("cuda/debian12/x86_64")]
-    assert (build.root / "cuda/debian12/x86_64/8793F200.pub").read_bytes() == (build.root / build.key).read_bytes()
+KEYS = {
+    "cuda/debian13/x86_64": "cuda/debian13/x86_64/8793F200.pub",
+    "cuda/debian12/x86_64": "cuda/debian12/x86_64/3bf863cc.pub",
+    "libnvidia-container/stable/deb/amd64": "libnvidia-container/gpgkey",
+}
+
+
+def fingerprint(path):
+    return (
+        subprocess.run(["gpg", "--with-colons", "--show-keys", path], capture_output=True, text=True, check=True)
+        .stdout.split("fpr:::::::::")[1]
+        .split(":")[0]
+    )
+
+
+def test_each_repository_has_a_key_of_its_own_under_the_real_name(build):
+    found = {name: fingerprint(build.root / path) for name, path in KEYS.items()}
+    assert len(set(found.values())) == 3
+    assert not (build.root / "cuda/debian12/x86_64/8793F200.pub").exists()
+    for name, file in zip(KEYS, ("cuda-debian13", "cuda-debian12", "libnvidia-container"), strict=True):
+        assert (build.cache / f"packages/keys/{file}.fingerprint").read_text() == found[name] + "\n"
 
 
 @pytest.mark.parametrize("repository", ["cuda/debian13/x86_64", "libnvidia-container/stable/deb/amd64"])
@@ -56,11 +83,11 @@ def test_every_package_says_that_it_is_simulated(build, repository):
 def test_driver_depends_on_its_parts_at_its_own_version(build):
     depends = fields(build.deb(build.cuda, "nvidia-driver-cuda"))["Depends"].split(", ")
     assert {
-        "libnvidia-ml1 (= 580.95.05-1)",
-        "nvidia-kernel-open-dkms (= 580.95.05-1)",
-        "nvidia-persistenced (= 580.95.05-1)",
+        f"libnvidia-ml1 (= {DRIVER}-1)",
+        f"nvidia-kernel-open-dkms (= {DRIVER}-1)",
+        f"nvidia-persistenced (= {DRIVER}-1)",
     } <= set(depends)
-    assert "libnvidia-ml1 (= 580.95.05-1)" in fields(build.deb(build.cuda, "nvidia-persistenced"))["Depends"]
+    assert f"libnvidia-ml1 (= {DRIVER}-1)" in fields(build.deb(build.cuda, "nvidia-persistenced"))["Depends"]
 
 
 def test_toolkit_depends_as_the_real_one_does(build):
@@ -110,8 +137,8 @@ def test_nothing_is_left_to_fill_in(installed, build, tmp_path):
 
 
 def test_configuration_files_are_declared(build, tmp_path):
-    subprocess.run(["dpkg-deb", "-e", build.deb(build.cuda, "nvidia-driver-pinning-580"), tmp_path], check=True)
-    assert (tmp_path / "conffiles").read_text().split() == ["/etc/apt/preferences.d/nvidia-driver-pinning-580"]
+    subprocess.run(["dpkg-deb", "-e", build.deb(build.cuda, "nvidia-driver-pinning-595"), tmp_path], check=True)
+    assert (tmp_path / "conffiles").read_text().split() == ["/etc/apt/preferences.d/nvidia-driver-pinning-595"]
 
 
 def test_library_has_the_driver_version_in_its_name(installed):
@@ -125,30 +152,34 @@ def gpgv(build, keyring, *files):
 
 @pytest.fixture
 def keyring(build, tmp_path):
-    path = tmp_path / "keyring.gpg"
-    subprocess.run(
-        ["gpg", "--homedir", tmp_path, "--batch", "--dearmor", "-o", path, build.root / build.key],
-        check=True,
-        capture_output=True,
-    )
-    return path
+    """A function that gives the published key of a repository as gpgv takes it."""
+
+    def of(repository):
+        path = tmp_path / f"{repository.replace('/', '-')}.gpg"
+        subprocess.run(
+            ["gpg", "--homedir", tmp_path, "--batch", "--dearmor", "-o", path, build.root / KEYS[repository]],
+            check=True,
+            capture_output=True,
+        )
+        return path
+
+    return of
 
 
-@pytest.mark.parametrize(
-    "repository", ["cuda/debian12/x86_64", "cuda/debian13/x86_64", "libnvidia-container/stable/deb/amd64"]
-)
-def test_signatures_verify_with_the_published_key(build, keyring, repository):
-    directory = build.root / repository
+@pytest.mark.parametrize("repository", KEYS)
+def test_signatures_verify_with_the_published_key_and_with_no_other(build, keyring, repository):
+    directory, rings = build.root / repository, {name: keyring(name) for name in KEYS}
     for files in ["InRelease"], ["Release.gpg", "Release"]:
-        done = gpgv(build, keyring, *[directory / name for name in files])
-        assert done.returncode == 0, done.stderr
+        for name in KEYS:
+            done = gpgv(build, rings[name], *[directory / file for file in files])
+            assert (done.returncode == 0) is (name == repository), done.stderr
 
 
 def test_changed_index_does_not_verify(build, keyring, tmp_path):
     directory = build.root / build.cuda
     changed = tmp_path / "Release"
     changed.write_text((directory / "Release").read_text().replace("NVIDIA CUDA", "somebody"))
-    assert gpgv(build, keyring, directory / "Release.gpg", changed).returncode != 0
+    assert gpgv(build, keyring(build.cuda), directory / "Release.gpg", changed).returncode != 0
 
 
 def test_index_names_the_files_as_they_are(build):
@@ -223,7 +254,7 @@ def test_apt_installs_with_the_published_key(build, tmp_path):
     assert done.returncode == 0, done.stderr
     done = apt.run("apt-get", "--simulate", "install", "nvidia-driver-cuda", "nvidia-container-toolkit")
     assert set(re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)) == set(DRIVER_PACKAGES + TOOLKIT_PACKAGES) - {
-        "nvidia-driver-pinning-580"
+        "nvidia-driver-pinning-595"
     }
 
 
@@ -253,21 +284,21 @@ def test_old_driver_installs_beside_the_newer_one_by_version(newer, tmp_path):
 
 
 def test_pin_keeps_the_branch(build, installed, tmp_path):
-    branch590 = tmp_path / "branch590"
-    control = branch590 / "root/DEBIAN/control"
+    branch610 = tmp_path / "branch610"
+    control = branch610 / "root/DEBIAN/control"
     control.parent.mkdir(parents=True)
     control.write_text(
-        "Package: nvidia-driver-cuda\nVersion: 590.44.01-1\nArchitecture: amd64\nMaintainer: t\nDescription: t\n"
+        "Package: nvidia-driver-cuda\nVersion: 610.12-1\nArchitecture: amd64\nMaintainer: t\nDescription: t\n"
     )
     subprocess.run(
-        ["dpkg-deb", "--build", "--root-owner-group", branch590 / "root", branch590], check=True, capture_output=True
+        ["dpkg-deb", "--build", "--root-owner-group", branch610 / "root", branch610], check=True, capture_output=True
     )
-    with open(branch590 / "Packages", "w") as packages:
-        subprocess.run(["apt-ftparchive", "packages", "."], cwd=branch590, stdout=packages, check=True)
-    trusted = f"Types: deb\nURIs: file:{branch590}/\nSuites: /\nTrusted: yes\n"
+    with open(branch610 / "Packages", "w") as packages:
+        subprocess.run(["apt-ftparchive", "packages", "."], cwd=branch610, stdout=packages, check=True)
+    trusted = f"Types: deb\nURIs: file:{branch610}/\nSuites: /\nTrusted: yes\n"
     apt = Apt(tmp_path / "apt", source(build.root / build.cuda, build.root / build.key) + trusted)
     assert apt.run("apt-get", "update").returncode == 0
-    assert apt.candidate("nvidia-driver-cuda") == "590.44.01-1"
-    pin = installed / "etc/apt/preferences.d/nvidia-driver-pinning-580"
-    (apt.root / "etc/apt/preferences.d/nvidia-driver-pinning-580").write_text(pin.read_text())
+    assert apt.candidate("nvidia-driver-cuda") == "610.12-1"
+    pin = installed / "etc/apt/preferences.d/nvidia-driver-pinning-595"
+    (apt.root / "etc/apt/preferences.d/nvidia-driver-pinning-595").write_text(pin.read_text())
     assert apt.candidate("nvidia-driver-cuda") == f"{DRIVER}-1"

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Simulated stand-in for nvidia-persistenced: persistence mode is on while it runs, and off when it has ended.
 
-usage: nvidia-persistenced [--user NAME] [--persistence-mode | --no-persistence-mode] [--verbose] [--version]
+usage: nvidia-persistenced [--user NAME] [--group NAME] [--persistence-mode | --no-persistence-mode] [--verbose] [--version]
 
 Like the real one it loads the kernel module where that is not loaded, forks into the background once the cards are
 initialised, keeps a locked pid file in /run/nvidia-persistenced, and fails when the driver does not answer. What was
-set for one initialisation of a card (clock locks, power limit) is therefore lost when the daemon is restarted.
+set for one initialisation of a card (clock locks, power limit) is therefore lost when the daemon is restarted, and
+also when it is killed: the kernel closes the devices that the real one holds open, here a child of it does the same.
 """
 
 import argparse
@@ -54,6 +55,26 @@ def lock_pid_file(user):
         for path in RUNTIME, PID_FILE:
             os.chown(path, user.pw_uid, user.pw_gid)
     return file
+
+
+def let_go_when_killed():
+    """Starts a child that turns persistence mode off if this process ends between the words "on" and "off" to it."""
+    words, ours = os.pipe()
+    if os.fork():
+        os.close(words)
+        return ours
+    os.close(ours)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in 0, 1, 2:
+        os.dup2(null, standard)
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, signal.SIG_IGN)
+    if os.read(words, 3) == b"on." and not os.read(words, 3):
+        nvml = Nvml()
+        for gpu in nvml.gpus():
+            nvml.call("nvmlDeviceSetPersistenceMode", gpu, 0)
+        nvml.close()
+    os._exit(0)
 
 
 def set_up(options, user):
@@ -106,23 +127,26 @@ def daemonize():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--user", metavar="NAME")
+    parser.add_argument("-u", "--user", metavar="NAME")
+    parser.add_argument("-g", "--group", metavar="NAME")
     parser.add_argument("--persistence-mode", action="store_true", default=True)
     parser.add_argument("--no-persistence-mode", dest="persistence_mode", action="store_false")
-    parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--version", action="version", version=f"nvidia-persistenced (simulated): version {VERSION}")
+    parser.add_argument("-V", "--verbose", action="store_true")
+    parser.add_argument("-v", "--version", action="version", version=f"nvidia-persistenced (simulated): version {VERSION}")
     options = parser.parse_args()
     if os.geteuid():
         parser.error("must be started as root")
     try:
         user = pwd.getpwnam(options.user) if options.user else None
     except KeyError:
-        parser.error(f"--user {options.user}: no such user")
+        raise SystemExit(f"\nERROR: Failed to find user ID of user '{options.user}': Success\n") from None
     load_module()
     up = daemonize()
+    word = let_go_when_killed()
     stop = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     held = set_up(options, user)
+    os.write(word, b"on.")
     if user:
         os.setegid(user.pw_gid)
         os.seteuid(user.pw_uid)
@@ -130,6 +154,7 @@ def main():
     signal.sigwait(stop)
     os.seteuid(0)
     tear_down(*held)
+    os.write(word, b"off")
 
 
 if __name__ == "__main__":
