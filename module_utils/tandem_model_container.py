@@ -14,8 +14,11 @@ import stat
 MOUNT = "/models"
 # As Linux has it.
 MOST_LINKS = 40
-# What people read, and no engine.
-FOR_PEOPLE = (".md", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", "license", "notice", ".gitattributes")
+# What engines read; of the rest of a folder nothing is said.
+FOR_ENGINES = (
+    *(".safetensors", ".bin", ".pt", ".gguf", ".json", ".jinja", ".model", ".spm", ".tiktoken", ".txt", ".py"),
+    *(".yaml", ".yml"),
+)
 
 
 def container_problems(folder):
@@ -30,9 +33,9 @@ def container_problems(folder):
         closed += [] if _readable(place, stat.S_IXOTH | stat.S_IROTH) else [(os.path.join(inside, ""), place)]
         # a link to a folder is among the folders
         for name in [*sorted(names), *(each for each in folders if os.path.islink(os.path.join(place, each)))]:
-            if name.startswith(".") or name.lower().endswith(FOR_PEOPLE):
-                continue
             path, shown = os.path.join(place, name), os.path.normpath(os.path.join(inside, name))
+            if name.startswith(".") or not (name.lower().endswith(FOR_ENGINES) or os.path.isdir(path)):
+                continue
             seen = in_container(real, shown)
             if seen is None:
                 links.append((shown, os.readlink(path) if os.path.islink(path) else "nowhere"))

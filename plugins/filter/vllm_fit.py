@@ -217,7 +217,7 @@ def vllm_fit(args, profile=None, box=None, version=None):
     enough                   whether the set max-model-len is at most that
     sentence                 all of it for a reader
     """
-    profile, box = profile or {}, box or {}
+    profile, box = profile or {}, _of_used_cards(args, box or {})
     architecture = profile.get("architecture")
     model = ARCHITECTURES.get(architecture)
     fit = {
@@ -228,6 +228,14 @@ def vllm_fit(args, profile=None, box=None, version=None):
         "known": False,
     }
     return {**fit, **_fit(args, profile, box, version, architecture, fit)}
+
+
+def _of_used_cards(args, box):
+    """`box` with the memory of the cards that are used: of unlike ones the largest, as one for a screen is small."""
+    memories = sorted((gpu.get("memory_mib") or 0 for gpu in box.get("gpus") or []), reverse=True)
+    sizes = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+    used = math.prod(vllm_integer(args.get(name, 1)) or 1 for name in sizes)
+    return {**box, "memory_mib": memories[used - 1]} if 0 not in memories and used < len(memories) else box
 
 
 def _fit(args, profile, box, version, architecture, speculation):

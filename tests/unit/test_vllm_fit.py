@@ -163,6 +163,21 @@ def test_the_cache_follows_utilisation_and_card():
     assert vllm_fit(ARGS, PROFILE, {"memory_mib": 24564 + 1024})["kv_gib"] == round(at + 0.93, 2)
 
 
+@pytest.mark.parametrize(
+    ("memories", "size", "gib"),
+    [
+        ([24564, 2048, 24564], 2, 9.75),
+        ([24564, 24564], 2, 9.75),
+        # all of them are used: the smallest counts
+        ([24564, 22000], 2, 7.42),
+        ([24564, 24564, 22000], 1, 9.75),
+    ],
+)
+def test_of_unlike_cards_those_count_that_are_used(memories, size, gib):
+    box = {"memory_mib": min(memories), "gpus": [{"index": 0, "memory_mib": each} for each in memories]}
+    assert vllm_fit({**ARGS, "tensor-parallel-size": size}, PROFILE, box)["kv_gib"] == gib
+
+
 def test_an_assumed_card_is_said():
     assert ", for 24 GB cards" in vllm_fit(ARGS, PROFILE)["sentence"]
     assert "24 GB" not in vllm_fit(ARGS, PROFILE, {"memory_mib": 24564})["sentence"]

@@ -458,6 +458,15 @@ def test_what_a_rule_says(rule, change, words):
         assert word in said
 
 
+def test_f13_a_card_for_the_screen_makes_one_refusal_and_its_way_out_none():
+    screen = card(2, name="NVIDIA GeForce GT 1030", memory_mib=2048, capability="6.1")
+    three = {"cards": 3, "memory_mib": 2048, "capability": "6.1", "gpus": [card(0), card(1), screen]}
+    refused = [verdict["id"] for verdict in judge(box=three) if verdict["severity"] in ("refuse", "warn")]
+    assert refused == ["cards"]
+    # as vllm_engine_box tells of an engine with gpus [0, 1]
+    assert found(judge(box={"gpus": [card(0), card(1)]}), "cards") is None
+
+
 def test_the_published_case_of_too_many_sequences():
     # vllm#49064: 256 wanted, 161 fit
     size = vllm_blocks("qwen3.8-27b", 2, 2, 0, False)["bytes"]

@@ -67,8 +67,8 @@ def link(folder, name, target):
         ({"a.json": "a.json"}, ["a.json"]),
         ({"more": "../beside"}, ["more"]),
         ({"a.json": "/etc/hostname"}, ["a.json"]),
-        # nobody reads these but people
-        ({"README.md": "../beside/a.json", "LICENSE": "/nowhere", ".gitattributes": "/nowhere"}, []),
+        # no engine reads these
+        ({"README.md": "../beside/a.json", "LICENSE": "/nowhere", "x.pth": "/nowhere", ".a.json": "/nowhere"}, []),
     ],
 )
 def test_links_are_followed_as_in_the_container(model_folder, links, bad):
