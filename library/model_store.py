@@ -152,7 +152,7 @@ def check_only(params):
     """Result for source none: nothing is fetched, so what is wrong is an error."""
     path, hashed = params["path"], 0
     if problems := container_problems(path):
-        raise ModelError(f"vllm_model is {path}: {'; '.join(problems)}")
+        raise ModelError(". ".join(problems))
     problems = structure_problems(path)
     if params["verify"] == "full" and not problems:
         store = Store(path, Store.revision_of(path))

@@ -99,7 +99,7 @@ def _about_links(folder, links):
         return []
     some = _some(links, lambda name, target: f"{name} -> {target}")
     return [
-        f"{folder} has {len(links)} links that lead to nothing in the engine's container ({some}): it has this folder "
+        f"{folder} (vllm_model) has links that lead to nothing in the engine's container ({some}): it has this folder "
         f"alone, as {MOUNT}, and not what is beside it, where a hub's cache keeps its files. Make a folder with files "
         f"instead of links, by hf download REPOSITORY --local-dir FOLDER or cp -rL {folder} FOLDER, and set vllm_model "
         "to it"
@@ -115,6 +115,6 @@ def _about_closed(folder, closed):
         return f"{name} is of user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}"
 
     return [
-        f"the engine may not read {_some(closed, owner)}, in {folder}: root in its container has no rights over other "
-        f"users' files. Open them: chmod -R a+rX {folder}"
+        f"the engine may not read {_some(closed, owner)}, in {folder} (vllm_model): root in its container has no "
+        f"rights over other users' files. Open them: chmod -R a+rX {folder}"
     ]

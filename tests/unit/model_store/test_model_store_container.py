@@ -80,7 +80,7 @@ def test_links_are_followed_as_in_the_container(model_folder, links, bad):
     problems = container.container_problems(str(folder))
     assert len(problems) == bool(bad)
     assert all(f"{name} -> " in problems[0] for name in bad)
-    assert not bad or f"has {len(bad)} links that lead" in problems[0]
+    assert not bad or "has links that lead to nothing" in problems[0]
 
 
 def test_a_link_to_the_folder_itself_is_mounted_as_what_it_leads_to(model_folder, tmp_path):
