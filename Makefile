@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
+# set where an image is to stay small; here everything would be compiled again and again
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup controller profiles build sim sim-chat sim-down replay test test-long lint unit molecule bench lock
 
 help: ## what there is
@@ -29,8 +31,7 @@ replay: setup ## the field report replayed on a simulated box, some fifteen minu
 	@$(BIN)/python sim/replay.py
 
 test: setup ## everything that a change must pass
-	@$(MAKE) --no-print-directory -j 2 lint unit  # one of them leaves a core idle
-	@$(MAKE) --no-print-directory molecule
+	@tests/run.sh
 
 lint: setup ## ansible-lint, yamllint, ruff
 	@PATH=$(CURDIR)/$(BIN):$$PATH tests/lint.sh
@@ -44,8 +45,8 @@ unit: build ## pytest; some of it asks the engine's image
 molecule: setup ## the scenarios, each on its own simulated boxes
 	@tests/molecule.sh
 
-test-long: setup ## the scenario that CI has no time for: runs that are cut short; a quarter of an hour
-	@tests/molecule.sh faults
+test-long: setup ## what that has no time for: tests/long.sh says what and why; an hour
+	@tests/long.sh
 
 bench: setup ## how long module gpu_clocks takes beside a bare nvmlInit
 	@$(BIN)/python tests/bench/gpu_clocks_time.py

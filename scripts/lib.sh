@@ -41,3 +41,25 @@ build_image() {
   shift 2
   output=$(DOCKER_BUILDKIT=0 docker build --label "tandem.key=$key" -t "$image" "$@" 2>&1) || { printf '%s\n' "$output" >&2; die "building $image failed"; }
 }
+
+# took WHAT SECONDS [RESULT]: a line for the table of times, where somebody prints one
+took() { [ -z "${TANDEM_TIMES:-}" ] || printf '%s\t%s\t%s\n' "$2" "$1" "${3:-}" >>"$TANDEM_TIMES"; }
+
+# part WHAT COMMAND...: COMMAND, told with its time when it ends, and in the table. Fails as COMMAND does.
+part() {
+  local what=$1 since=$SECONDS result=passed
+  shift
+  say "$what"
+  "$@" || result=FAILED
+  say "$what: $result in $((SECONDS - since)) s"
+  took "$what" $((SECONDS - since)) "$result"
+  [ "$result" = passed ]
+}
+
+# times_table: what `part` and `took` have noted, and how long all of it took
+times_table() {
+  [ -s "${TANDEM_TIMES:-}" ] || return 0
+  say "what each part took"
+  awk -F'\t' '{ printf "%4d:%02d  %s%s\n", $1 / 60, $1 % 60, $2, ($3 == "" || $3 == "passed" || $3 == "Successful") ? "" : "  " $3 }' "$TANDEM_TIMES"
+  printf '%4d:%02d  all together\n' $((SECONDS / 60)) $((SECONDS % 60))
+}
