@@ -217,6 +217,10 @@ host_info:
             live-restore: {description: Whether containers outlive the daemon., type: bool}
             log-driver: {description: Where containers' output goes., type: str}
             features.cdi: {description: Whether it gives devices by CDI., type: bool}
+        security: {description: "Names of its security options, such as C(userns).", type: list, elements: str}
+        swarm: {description: Whether it is part of a swarm., type: bool}
+        root: {description: Folder of its images., type: str}
+        root_filesystem: {description: "Type of the file system that it is or would be on, or null.", type: str}
     containers:
       description: By name.
       type: dict
@@ -518,6 +522,12 @@ def daemon_json_error(config):
     return said[0] if done.returncode and said and "unknown flag" not in said[0] else None
 
 
+def filesystem_type(path):
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return run("stat", "--file-system", "--format", "%T", path) or None
+
+
 def docker():
     info = json.loads(run("docker", "info", "--format", "{{json .}}") or "{}")
     config, pid_file = "/etc/docker/daemon.json", "/run/docker.pid"
@@ -526,6 +536,7 @@ def docker():
         and os.path.exists(at(pid_file))
         and os.path.getmtime(at(config)) > os.path.getmtime(at(pid_file))
     )
+    root = info.get("DockerRootDir") or "/var/lib/docker"
     return {
         "installed": shutil.which("dockerd") is not None,
         "version": info.get("ServerVersion") or None,
@@ -534,6 +545,10 @@ def docker():
         "config_is_newer": newer,
         "daemon_json": read(config),
         "daemon_json_error": daemon_json_error(config),
+        "security": sorted(option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or []),
+        "swarm": (info.get("Swarm") or {}).get("LocalNodeState") == "active",
+        "root": root,
+        "root_filesystem": filesystem_type(root),
         # what the daemon runs with, under the names of daemon.json
         "loaded": {
             "live-restore": info.get("LiveRestoreEnabled"),

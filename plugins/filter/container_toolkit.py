@@ -12,7 +12,7 @@ import yaml
 UNFIT = {
     "1.18.1": (
         "never refreshes its CDI specification where the kernel's modules are compressed, as those of Debian 13 "
-        "(nvidia.ko.xz) and Ubuntu (nvidia.ko.zst) are: nvidia-cdi-refresh.service looks for one that is named nvidia.ko"
+        "(nvidia.ko.xz) and Ubuntu (nvidia.ko.zst) are: nvidia-cdi-refresh.service looks for the name nvidia.ko"
     ),
     "1.19.0": (
         "orders nvidia-cdi-refresh.service after multi-user.target, to which the engines belong that wait for it: "
@@ -94,8 +94,8 @@ def _unfit(version, module):
     if number == (1, 18, 0) and name.startswith("nvidia-current.ko"):
         return (
             f"toolkit {version} never refreshes its CDI specification with Debian's own driver, whose module is "
-            f"{name}: nvidia-cdi-refresh.service looks for nvidia.ko; set nvidia_container_toolkit_version to 1.18.2-1, "
-            "or to 1.19.1-1 or newer"
+            f"{name}: nvidia-cdi-refresh.service looks for nvidia.ko; set nvidia_container_toolkit_version to 1.18.2-1 "
+            "or to one from 1.19.1-1 on"
         )
     return ""
 

@@ -19,6 +19,15 @@ PACKAGES = {
     "docker": ["docker-ce", "docker-ce-cli", "containerd.io"],
     "distribution": ["docker.io", "docker-cli", "containerd"],
 }
+# dockerd's own values where daemon.json says nothing.
+DEFAULTS = {"live-restore": False, "log-driver": "json-file"}
+LOG_LIMITS = {"max-size": "50m", "max-file": "3"}
+# File systems that hold no images, by `stat --file-system`'s names, and why.
+NETWORK = "overlay2 does not work there, and each start of an engine reads the image over the network"
+NO_DISKS = {
+    **dict.fromkeys(["tmpfs", "ramfs"], "images take memory, and are gone after each boot"),
+    **dict.fromkeys(["nfs", "nfs4", "cifs", "smb", "smb2", "ceph", "afs"], NETWORK),
+}
 
 
 def docker_choice(host: dict, wish: str) -> dict:
@@ -100,8 +109,12 @@ def docker_merge(found, wish):
     if isinstance(found, dict) and isinstance(wish, dict):
         merged = {key: value for key, value in found.items() if key not in wish}
         for key, value in wish.items():
-            if value is not None:
-                merged[key] = docker_merge(found.get(key), value)
+            if value is None:
+                continue
+            laid = docker_merge(found.get(key), value)
+            # nulls alone remove from what is there, and make nothing where it is not
+            if laid != {} or value == {} or found.get(key) is not None:
+                merged[key] = laid
         return merged
     if isinstance(wish, dict):
         return docker_merge({}, wish)
@@ -113,22 +126,119 @@ def docker_merge(found, wish):
 def docker_wanted(found: dict, version: str | None, insecure_registries: list, mirrors: list, own: dict) -> dict:
     """The daemon.json for a box whose file holds `found` and whose Docker is of `version` (None: not installed yet).
 
-    `own` are the user's keys and win. live-restore is on; a log driver that was chosen stays, and the two drivers that
-    write files get limits where they have none.
+    `own` are the user's keys and win; what they set to null is not there, and dockerd's default is in force. Where
+    nothing is, live-restore is on; a log driver that was chosen stays, and the two drivers that write files get limits
+    where they have none. CDI is on, whatever is said of `features`.
     """
-    wish = {"live-restore": True, **docker_cdi(version)}
-    features = found.get("features")
-    if isinstance(features, dict) and features.get("cdi") is False:
-        wish["features"] = {"cdi": True}
+    wish = {"live-restore": True}
     if insecure_registries:
         wish["insecure-registries"] = insecure_registries
     if mirrors:
         wish["registry-mirrors"] = mirrors
     wanted = docker_merge(docker_merge(found, wish), own)
-    driver = wanted.setdefault("log-driver", "json-file" if "log-opts" in wanted else "local")
-    if driver in ("local", "json-file"):
-        wanted["log-opts"] = {"max-size": "50m", "max-file": "3"} | (wanted.get("log-opts") or {})
-    return wanted
+
+    features = wanted.get("features") or {}
+    if isinstance(features, dict) and (docker_cdi(version) or features.get("cdi") is False):
+        wanted["features"] = {**features, "cdi": True}
+
+    if "log-driver" not in own and wanted.get("log-driver") is None:
+        wanted["log-driver"] = "json-file" if wanted.get("log-opts") else "local"
+    driver = wanted.get("log-driver") or DEFAULTS["log-driver"]
+    chosen = own.get("log-opts", {})
+    if driver in ("local", "json-file") and isinstance(chosen, dict):
+        limits = {name: value for name, value in LOG_LIMITS.items() if name not in chosen}
+        wanted["log-opts"] = limits | (wanted.get("log-opts") or {})
+        if not wanted["log-opts"]:
+            del wanted["log-opts"]
+    return found if _in_force(found) == _in_force(wanted) else wanted
+
+
+def _in_force(settings):
+    """What `settings` come to: a null is for dockerd what a key is that is not there, and that is its default."""
+    return DEFAULTS | _without_nulls(settings)
+
+
+def _without_nulls(value):
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+def docker_judge(docker: dict, found: dict, wanted: dict) -> str:
+    """What forbids that engines run on a Docker with the daemon.json `wanted`, with the way out, or an empty string.
+
+    `docker` is `docker` of a result of the module host_info, what the daemon that runs says of itself; `found` what its
+    daemon.json holds now.
+    """
+    remove = "remove it from /etc/docker/daemon.json, or with docker_engine_daemon: {{{}: null}}".format
+    security = docker["security"]
+    if wanted.get("userns-remap"):
+        return (
+            f"daemon.json has userns-remap {wanted['userns-remap']}: Docker then refuses the engines' --network host, "
+            "and their root may not read the files of their secrets; "
+            f"{remove('userns-remap')}, after which Docker has other images and containers"
+        )
+    if "userns" in security and not found.get("userns-remap") and not docker["config_is_newer"]:
+        return (
+            "dockerd runs with --userns-remap, and refuses the engines' --network host; take the option out of "
+            "docker.service: systemctl cat docker.service shows where it is"
+        )
+    if "rootless" in security:
+        return (
+            "root's docker speaks to a rootless daemon, which cannot give cards to containers; docker context use "
+            "default, unset DOCKER_HOST, and run the system's daemon: systemctl enable --now docker"
+        )
+    if docker["swarm"] and wanted.get("live-restore"):
+        return (
+            "Docker is part of a swarm, and does not start with live-restore; docker swarm leave, or set "
+            "docker_engine_daemon: {live-restore: false}, with which each restart of Docker ends the engines"
+        )
+    folders = wanted.get("cdi-spec-dirs")
+    if isinstance(folders, list) and not {str(path).rstrip("/") for path in folders} & {"/run/cdi", "/var/run/cdi"}:
+        return (
+            f"daemon.json has cdi-spec-dirs {', '.join(map(str, folders)) or 'empty'}, and the cards are described in "
+            f"/run/cdi/nvidia.yaml: Docker does not find them; {remove('cdi-spec-dirs')}"
+        )
+    features = wanted.get("features")
+    if features is not None and not isinstance(features, dict):
+        return f"features of daemon.json is {features}, and must be an object, as {{cdi: true}}; correct it"
+    if finding := _runtime(wanted):
+        return finding + f"; {remove('default-runtime')}"
+    if wanted.get("selinux-enabled") and "selinux" in security:
+        return (
+            "daemon.json has selinux-enabled, and SELinux is on: containers may not read the weights and the secrets, "
+            f"which have no label for it; {remove('selinux-enabled')}"
+        )
+    if wanted.get("storage-driver") == "vfs":
+        return (
+            "daemon.json has storage-driver vfs, which copies the whole image for each of its layers and for each "
+            f"start of an engine; {remove('storage-driver')}"
+        )
+    root = str(wanted.get("data-root") or "/var/lib/docker").rstrip("/")
+    if root == docker["root"].rstrip("/") and docker["root_filesystem"] in NO_DISKS:
+        return (
+            f"{root}, where Docker keeps images, is on {docker['root_filesystem']}: "
+            + NO_DISKS[docker["root_filesystem"]]
+            + "; set docker_engine_daemon: {data-root: FOLDER} to one on a disk of the box"
+        )
+    return ""
+
+
+def _runtime(wanted):
+    """What is against the runtime that containers get, or ""."""
+    name = wanted.get("default-runtime")
+    if not name or name in ("runc", "io.containerd.runc.v2"):
+        return ""
+    entry = (wanted.get("runtimes") or {}).get(name)
+    if entry is None and not (str(name).startswith("io.containerd.") or str(name).startswith("/")):
+        return f"daemon.json has default-runtime {name}, which its runtimes do not name: Docker does not start with it"
+    words = f"{name} {entry}"
+    if found := re.search(r"runsc|gvisor|kata|firecracker", words):
+        return (
+            f"daemon.json has default-runtime {name} ({found[0]}), a sandbox with a kernel of its own, which cannot "
+            "open the cards that CDI gives to an engine"
+        )
+    return ""
 
 
 def docker_restart_reasons(docker: dict, found: dict, wanted: dict) -> list[str]:
@@ -145,11 +255,9 @@ def docker_restart_reasons(docker: dict, found: dict, wanted: dict) -> list[str]
     elif docker["config_is_newer"]:
         reasons.append("daemon.json was changed after the daemon started")
     else:
-        expected = {
-            "live-restore": wanted.get("live-restore"),
-            "log-driver": wanted.get("log-driver"),
-            "features.cdi": True,
-        }
+        # a key that is not there is no value: dockerd's default is
+        expected = {name: DEFAULTS[name] if wanted.get(name) is None else wanted[name] for name in DEFAULTS}
+        expected["features.cdi"] = True
         reasons += [
             f"the daemon runs with {name} {docker['loaded'][name]}, wanted is {value}"
             for name, value in expected.items()
@@ -173,5 +281,6 @@ class FilterModule:
             "docker_choice": docker_choice,
             "docker_read": docker_read,
             "docker_wanted": docker_wanted,
+            "docker_judge": docker_judge,
             "docker_restart_reasons": docker_restart_reasons,
         }

@@ -176,7 +176,7 @@ def cdi_list(options):
 
 
 def create_device_nodes(options):
-    """Loads the modules, in the real one's order, up to one that fails; else makes the files of those that are loaded."""
+    """Loads the modules, in the real one's order, up to one that fails; else makes the files of what is loaded."""
     if options.load_kernel_modules:
         for module in "nvidia", "nvidia-uvm", "nvidia-modeset":
             done = subprocess.run(["modprobe", module], check=False)
