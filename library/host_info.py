@@ -523,9 +523,9 @@ def daemon_json_error(config):
 
 
 def filesystem_type(path):
-    while not os.path.exists(path):
+    while not os.path.exists(at(path)):
         path = os.path.dirname(path)
-    return run("stat", "--file-system", "--format", "%T", path) or None
+    return run("stat", "--file-system", "--format", "%T", at(path)) or None
 
 
 def docker():

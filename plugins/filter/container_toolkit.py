@@ -24,22 +24,12 @@ CUDA_NODES = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
 WAY_OUT = "set nvidia_container_toolkit_version to another one, such as 1.18.0-1, 1.18.2-1, or 1.19.1-1 and newer"
 
 
-def toolkit_offers(madison: str) -> dict:
-    """By package the versions that `apt-cache madison` printed, in its order, the newest first."""
-    offers: dict[str, list[str]] = {}
-    for line in madison.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) == 3 and fields[1] not in offers.setdefault(fields[0], []):
-            offers[fields[0]].append(fields[1])
-    return offers
-
-
-def toolkit_choice(packages: dict, wish: str | None, module: str | None, offers: dict | None = None) -> dict:
+def toolkit_choice(packages: dict, wish: str | None, module: str | None, offer: dict | None = None) -> dict:
     """`version` that the toolkit's packages are brought to (None: not known yet) and `finding`, what forbids it, or "".
 
     `packages` are host_info's, by name, `wish` is the version that is asked for, or None where the installed ones stay
-    and a bare box gets the newest fit one. `module` is the file of the driver's kernel module, or None. `offers` are
-    toolkit_offers(), or None where the repository was not asked: nothing has to be installed.
+    and a bare box gets the newest fit one. `module` is the file of the driver's kernel module, or None. `offer` is a
+    result of apt_offer, or None where the repository was not asked: nothing has to be installed.
     """
     installed = {name: entry["version"] for name, entry in packages.items() if entry["version"]}
     versions = sorted(set(installed.values()))
@@ -53,13 +43,20 @@ def toolkit_choice(packages: dict, wish: str | None, module: str | None, offers:
     version = wish or (versions[0] if versions else None)
     if version and (why := _unfit(version, module)):
         return _choice(version, why)
-    if offers is None or (version and all(installed.get(name) == version for name in packages)):
+    if offer is None or (version and all(installed.get(name) == version for name in packages)):
         return _choice(version, "")
 
-    whole = [
-        offer for offer in next(iter(offers.values()), []) if all(offer in offers.get(name, []) for name in packages)
-    ]
-    fit = [offer for offer in whole if not _unfit(offer, module)]
+    if offer["error"]:
+        what = f"the toolkit {version}" if version else "the toolkit"
+        return _choice(
+            version,
+            f"{what} is to be installed, and its repository cannot be used: {offer['error']}; "
+            "see nvidia_container_toolkit_repository_url",
+        )
+    offers = offer["versions"]
+    first = next(iter(offers.values()), [])
+    whole = [number for number in first if all(number in offers.get(name, []) for name in packages)]
+    fit = [number for number in whole if not _unfit(number, module)]
     if version is None and fit:
         return _choice(fit[0], "")
     if version in whole:
@@ -188,7 +185,6 @@ class FilterModule:
 
     def filters(self):
         return {
-            "toolkit_offers": toolkit_offers,
             "toolkit_choice": toolkit_choice,
             "toolkit_reasons": toolkit_reasons,
             "cdi_findings": cdi_findings,

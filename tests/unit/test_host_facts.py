@@ -40,6 +40,7 @@ PACKAGES = {
     "docker.io": ("install", "28.2.2-0ubuntu1"),
 }
 PROGRAMS = {
+    "stat": "echo ext2/ext3",
     "modinfo": "echo 580.95.05",
     "timedatectl": "echo yes",
     "systemctl": "echo active",
@@ -47,7 +48,9 @@ PROGRAMS = {
     "dockerd": "echo 'unable to configure' >&2; exit 1",
     "apt-cache": 'for name in "$@"; do [ $name = madison ] || echo "$name | 1 | http://x"; done',
     "docker": """case "$*" in
-      info*) echo '{"ServerVersion": "28.2.2", "LiveRestoreEnabled": true, "LoggingDriver": "json-file", "CDISpecDirs": ["/x"]}';;
+      info*) echo '{"ServerVersion": "28.2.2", "LiveRestoreEnabled": true, "LoggingDriver": "json-file", "CDISpecDirs": ["/x"],
+        "SecurityOptions": ["name=seccomp,profile=builtin", "name=cgroupns"], "Swarm": {"LocalNodeState": "active"},
+        "DockerRootDir": "/srv/docker"}';;
       ps*) echo vllm-main;;
       image*) echo sha256:0;;
       "container inspect vllm-main") echo '[{"State": {"Running": true}, "Config": {"Labels": {"tandem.config": "x"}}}]';;

@@ -9,7 +9,6 @@ import yaml
 from container_toolkit import (
     cdi_findings,
     toolkit_choice,
-    toolkit_offers,
     toolkit_reasons,
 )  # plugins/filter/container_toolkit.py, see conftest.py
 
@@ -158,12 +157,8 @@ def test_the_real_specifications_are_those_that_are_meant():
 
 
 def offers(*versions, **others):
-    lines = [
-        f"{name} | {version} | http://depot/ Packages"
-        for name in NAMES
-        for version in others.get(name.replace("-", "_"), versions)
-    ]
-    return toolkit_offers("\n".join(lines))
+    found = {name: list(others.get(name.replace("-", "_"), versions)) for name in NAMES}
+    return {"error": None, "versions": {name: offered for name, offered in found.items() if offered}}
 
 
 ABSENT = packages(None, None, None, None)
@@ -263,16 +258,14 @@ def test_a_missing_package_goes_in_at_the_version_of_the_others():
 
 def test_what_is_installed_stays_though_the_repository_dropped_it():
     assert toolkit_choice(packages(*["1.18.0-1"] * 4), None, XZ, offers("1.20.0-1"))["finding"] == ""
-    assert toolkit_choice(packages(*["1.18.0-1"] * 4), "1.18.0-1", XZ, {})["finding"] == ""
+    assert toolkit_choice(packages(*["1.18.0-1"] * 4), "1.18.0-1", XZ, offers())["finding"] == ""
 
 
-def test_madison_is_read_as_apt_prints_it():
-    text = """nvidia-container-toolkit |   1.18.1-1 | http://depot/libnvidia-container/stable/deb/amd64  Packages
-nvidia-container-toolkit |   1.18.0-1 | http://depot/libnvidia-container/stable/deb/amd64  Packages
-nvidia-container-toolkit |   1.18.0-1 | http://mirror/libnvidia-container/stable/deb/amd64  Packages
-N: something else
-"""
-    assert toolkit_offers(text) == {"nvidia-container-toolkit": ["1.18.1-1", "1.18.0-1"]}
+def test_a_repository_that_cannot_be_used_is_told():
+    refused = {"error": "http://depot/ cannot be fetched: 404 Not Found", "versions": {}}
+    for wish, words in ((None, "the toolkit is to be"), ("1.20.0-1", "the toolkit 1.20.0-1 is to be")):
+        finding = toolkit_choice(ABSENT, wish, XZ, refused)["finding"]
+        assert words in finding and "404 Not Found; see nvidia_container_toolkit_repository_url" in finding
 
 
 # /dev/nvidia-uvm in the plan
