@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,48 @@ def test_no_driver_is_said(box):
 def test_a_card_that_is_not_there_is_said(box):
     done = box.ask("--fraction", "0.93", gpus=["GPU-00000000-0000-0000-0000-000000000000"])
     assert done.returncode == 1 and "there is no such GPU" in done.stderr
+
+
+@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetMemoryInfo"])
+def test_f22_a_driver_that_hangs_ends_the_wait_in_time_with_the_call_and_the_card(box, call):
+    box.run(sys.executable, SIMCTL, "hang", call, "30", *([] if call == "nvmlInit" else ["--gpu", "1"]))
+    started = time.monotonic()
+    done = box.ask("--fraction", "0.93", timeout="2")
+    assert time.monotonic() - started < 6 and done.returncode == 1
+    on = "" if call == "nvmlInit" else f" on {box.uuids[1]}"
+    assert f"the driver did not answer within 2 s (last call: {call}{on})" in done.stderr
+
+
+def test_f22_a_driver_that_hangs_while_it_waits(box):
+    box.hold(22000)
+    process = subprocess.Popen(
+        [sys.executable, PROGRAM, "--gpus", box.uuids[0], "--timeout", "4", "--fraction", "0.93"],
+        env=box.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started = time.monotonic()
+    assert process.stdout.readline().startswith("waiting for up to 4 s")
+    box.run(sys.executable, SIMCTL, "hang", "nvmlDeviceGetHandleByUUID", "30")
+    _, said = process.communicate(timeout=20)
+    assert time.monotonic() - started < 9 and process.returncode == 1
+    assert f"(last call: nvmlDeviceGetHandleByUUID on {box.uuids[0]})" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("gpu1.lost 1", "{1}: nvmlDeviceGetHandleByUUID: the GPU has fallen off the bus (NVML error 15)"),
+        ("error.gpu1.nvmlDeviceGetMemoryInfo 16", "{1}: nvmlDeviceGetMemoryInfo: the GPU needs a reset"),
+        ("gpu1.uuid GPU-x\ngpu1.lost 1", "there is no such GPU (NVML error 6): compare with the UUIDs that gpu_info "),
+        ("gpu1.uuid GPU-x\ngpu1.lost 1", "; GPU 1: nvmlDeviceGetHandleByIndex: the GPU has fallen off the bus"),
+    ],
+)
+def test_f9_a_card_that_does_not_answer_is_named(box, config, says):
+    (box.path / "sim-nvml/config").write_text(config + "\n")
+    done = box.ask("--fraction", "0.93")
+    assert done.returncode == 1 and says.format(*box.uuids) in done.stderr
 
 
 @pytest.mark.parametrize("options", [(), ("--fraction", "93"), ("--fraction", "0.9", "--min-free-mib", "5")])

@@ -1,6 +1,7 @@
 """bench-run on real engines: vLLM's CPU build and the stand-in, each with the client of its own image."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,8 +47,10 @@ def order(request):
 def test_a_case(order, case, tmp_path):
     recipe = RECIPES[case]["recipe"]
     prompts = ROLE / f"files/prompts/{recipe['prompts']}.json"
+    (tmp_path / "tandem").symlink_to(ROLE.parents[1] / "module_utils")
     done = subprocess.run(
         [sys.executable, "-B", ROLE / "files/bench-run"],
+        env={**os.environ, "TANDEM_LIBRARY": str(tmp_path / "tandem")},
         input=json.dumps({**order, "recipe": recipe, "prompts": str(prompts)}),
         capture_output=True,
         text=True,

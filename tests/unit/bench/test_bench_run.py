@@ -4,15 +4,18 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-ROLE = Path(__file__).parents[3] / "roles/bench"
+ROOT = Path(__file__).parents[3]
+ROLE = ROOT / "roles/bench"
 PROGRAM = ROLE / "files/bench-run"
 KEY = "a-key-that-nobody-may-see"
 
@@ -39,19 +42,27 @@ open(here + "/result.json", "w").write(open(base + "/result.json").read())
 print("a line that is no JSON")
 """
 PYNVML = """
-import os
-class NVMLError(Exception): pass
-NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 1
+import os, time
+class NVMLError(Exception):
+    def __init__(self, value):
+        self.value = value
+def fault(name, card):
+    base = os.environ["BENCH_TEST"]
+    if os.path.exists(base + "/lost") and card == int(open(base + "/lost").read()): raise NVMLError(15)
+    if os.path.exists(base + "/hangs") and name == open(base + "/hangs").read(): time.sleep(60)
+    return card
 def nvmlInit():
-    if os.path.exists(os.environ["BENCH_TEST"] + "/no-driver"): raise NVMLError("Driver Not Loaded")
+    if os.path.exists(os.environ["BENCH_TEST"] + "/no-driver"): raise NVMLError(9)
 def nvmlShutdown(): pass
 def nvmlDeviceGetCount(): return 3
-def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetHandleByIndex(index): return fault("nvmlDeviceGetHandleByIndex", index)
 def nvmlDeviceGetName(card): return "NVIDIA GeForce RTX 4090"
 def nvmlDeviceGetEnforcedPowerLimit(card): return 450000
 def nvmlDeviceGetUUID(card): return f"GPU-{card}"
 def nvmlDeviceGetCurrentClocksEventReasons(card): return 0x40 if card == 1 else 0x1
-def nvmlDeviceGetClockInfo(card, kind): return 2100
+def nvmlDeviceGetClockInfo(card, kind):
+    fault("nvmlDeviceGetClockInfo", card)
+    return 2100
 def nvmlDeviceGetPowerUsage(card): return 180500
 def nvmlDeviceGetTemperature(card, kind): return 61
 def nvmlDeviceGetUtilizationRates(card): return type("Rates", (), {"gpu": 97})
@@ -134,8 +145,12 @@ def engine():
 @pytest.fixture
 def bench(engine, tmp_path):
     """Runs the program; keyword arguments go over the recipe and the order."""
-    files = {"docker": DOCKER, "vllm": VLLM.format(python=sys.executable), "pynvml.py": PYNVML}
-    for name, text in files.items():
+    library = tmp_path / "tandem"
+    library.mkdir()
+    for name in ("tandem_gpu_nvml.py", "tandem_gpu_watch.py"):
+        shutil.copy(ROOT / "module_utils" / name, library)
+    (library / "pynvml.py").write_text(PYNVML)
+    for name, text in {"docker": DOCKER, "vllm": VLLM.format(python=sys.executable)}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "result.json").write_text(json.dumps(RESULT))
@@ -169,7 +184,8 @@ def bench(engine, tmp_path):
             **os.environ,
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
             "BENCH_TEST": str(tmp_path),
-            "TANDEM_LIBRARY": str(tmp_path),
+            "TANDEM_LIBRARY": str(library),
+            "TANDEM_NVML_TIMEOUT": "1",
             # the container's own, in life out of its file
             "VLLM_API_KEY": KEY,
         }
@@ -282,8 +298,34 @@ def test_a_prefill_that_the_engine_s_counter_never_shows_is_watched_all_the_same
 def test_cards_that_cannot_be_watched_are_told(bench):
     (bench.folder / "no-driver").touch()
     (run,) = json.loads(bench().stdout)["runs"]
-    assert (run["nvml"], run["gpus"]) == ("NVML does not answer: Driver Not Loaded", [])
-    assert json.loads(bench().stdout)["about"]["cards"] == []
+    assert run["nvml"].startswith("NVML does not start: the NVIDIA kernel driver is not loaded (NVML error 9): ")
+    assert run["gpus"] == [] and json.loads(bench().stdout)["about"]["cards"] == []
+
+
+def test_f9_a_lost_card_of_the_engine_is_told_and_another_is_not(bench):
+    (bench.folder / "lost").write_text("1")
+    (run,) = json.loads(bench().stdout)["runs"]
+    assert run["nvml"].startswith("GPU 1 has fallen off the bus (NVML error 15): power the box off and on")
+    assert [gpu["uuid"] for gpu in run["gpus"]] == ["GPU-0"]
+    (bench.folder / "lost").write_text("2")
+    (run,) = json.loads(bench().stdout)["runs"]
+    assert run["nvml"] == "" and [gpu["uuid"] for gpu in run["gpus"]] == ["GPU-0", "GPU-1"]
+
+
+def test_f22_a_driver_that_hangs_ends_the_samples_and_not_the_measurement(bench):
+    (bench.folder / "hangs").write_text("nvmlDeviceGetClockInfo")
+    started = time.monotonic()
+    (run,) = json.loads(bench().stdout)["runs"]
+    assert time.monotonic() - started < 10
+    assert "did not answer within 1 s (last call: nvmlDeviceGetClockInfo on GPU 0)" in run["nvml"]
+    assert run["value"] == 50.0
+
+
+def test_f22_a_driver_that_hangs_from_the_first_call(bench):
+    (bench.folder / "hangs").write_text("nvmlDeviceGetHandleByIndex")
+    done = json.loads(bench().stdout)
+    assert done["about"]["cards"] == []
+    assert "(last call: nvmlDeviceGetHandleByIndex on GPU 0)" in done["runs"][0]["nvml"]
 
 
 def test_counters(bench, engine):

@@ -78,12 +78,13 @@ def outputs(tmp_path_factory):
     container = real_vllm.Container(folder, folder, SERVE, STANDIN, options)
     try:
         container.wait_ready()
-        return {case: measured(container, case) for case in ("decode_chat", "prefill_2k", "concurrent_8")}
+        (folder / "tandem").symlink_to(BENCH.parents[1] / "module_utils")
+        return {case: measured(container, case, folder) for case in ("decode_chat", "prefill_2k", "concurrent_8")}
     finally:
         container.remove()
 
 
-def measured(container, case):
+def measured(container, case, folder):
     recipe = RECIPES[case]["recipe"]
     order = {
         "engine": {
@@ -100,6 +101,7 @@ def measured(container, case):
     }
     done = subprocess.run(
         [sys.executable, "-B", BENCH / "files/bench-run"],
+        env={**os.environ, "TANDEM_LIBRARY": str(folder / "tandem")},
         input=json.dumps(order),
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from stress import stress_verdict
 
-PROGRAM = Path(__file__).parents[3] / "roles/stress/files/stress-run"
+ROOT = Path(__file__).parents[3]
+PROGRAM = ROOT / "roles/stress/files/stress-run"
 SYSTEMCTL = """#!/bin/sh
 printf 'ActiveState=active\\nInvocationID=%s\\n' "$(cat "$FAKE/invocation")"
 """
@@ -19,6 +21,29 @@ JOURNALCTL = """#!/bin/sh
 while [ ! -e "$FAKE/xid" ]; do sleep 0.05; done
 cat "$FAKE/xid"
 sleep 60
+"""
+
+
+PYNVML = """
+import time
+class NVMLError(Exception):
+    def __init__(self, value):
+        self.value = value
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index):
+    if index == {lost}: raise NVMLError(15)
+    return index
+def nvmlDeviceGetName(card): return "NVIDIA GeForce RTX 4090"
+def nvmlDeviceGetUUID(card): return f"GPU-{{card}}"
+def nvmlDeviceGetCurrentClocksEventReasons(card): return 0x204
+def nvmlDeviceGetClockInfo(card, kind): return 2000 + card
+def nvmlDeviceGetPowerUsage(card):
+    if card == {hangs}: time.sleep(60)
+    return 180500
+def nvmlDeviceGetTemperature(card, kind): return 61
+def nvmlDeviceGetUtilizationRates(card): return type("Rates", (), {{"gpu": 97}})
 """
 
 
@@ -74,6 +99,9 @@ def run(tmp_path, engine):
     """Runs the program; returns (summary, verdict). `meanwhile` is called once the first request was asked."""
     for folder in ("etc/tandem/vllm", "proc/sys/kernel/random", "var/lib/tandem/stress/r", "bin"):
         (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "lib/tandem").mkdir(parents=True)
+    for name in ("tandem_gpu_nvml.py", "tandem_gpu_watch.py"):
+        shutil.copy(ROOT / "module_utils" / name, tmp_path / "lib/tandem")
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "etc/tandem/gpu-clocks.json").write_text('{"state": "locked", "max_mhz": 2100}')
     (tmp_path / "etc/tandem/vllm/main.env").write_text("VLLM_API_KEY='secret'\n")
@@ -86,7 +114,8 @@ def run(tmp_path, engine):
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
         "FAKE": str(tmp_path),
         "TANDEM_STRESS_ROOT": str(tmp_path),
-        "TANDEM_LIBRARY": str(tmp_path / "nothing"),
+        "TANDEM_LIBRARY": str(tmp_path / "lib/tandem"),
+        "TANDEM_NVML_TIMEOUT": "0.5",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -135,6 +164,33 @@ def test_bursts_are_sent_in_turn_with_the_key_and_prompts_that_no_cache_knows(ru
     # there is no NVML here, and without the cards' readings nothing is claimed
     assert (verdict["what"], verdict["outcome"]) == ("nothing", "inconclusive")
     assert "NVML does not answer" in verdict["says"]
+
+
+def nvml(tmp_path, lost=None, hangs=None):
+    (tmp_path / "lib/tandem/pynvml.py").write_text(PYNVML.format(lost=lost, hangs=hangs))
+
+
+def test_the_cards_are_watched(run, tmp_path):
+    nvml(tmp_path)
+    found, _ = run()
+    assert found["nvml"] is None and [gpu["index"] for gpu in found["gpus"]] == [0, 1]
+    assert found["gpus"][1]["sm_mhz"]["max"] == 2001
+    assert found["gpus"][1]["events"] == {"sw_power_cap": 1.0, "board_limit": 1.0}
+
+
+def test_f9_a_lost_card_is_named_and_the_other_is_watched(run, tmp_path):
+    nvml(tmp_path, lost=0)
+    found, _ = run()
+    assert found["nvml"].startswith("GPU 0 has fallen off the bus (NVML error 15): power the box off and on")
+    (gpu,) = found["gpus"]
+    assert (gpu["index"], gpu["sm_mhz"]["max"]) == (1, 2001)
+
+
+def test_f22_a_driver_that_hangs_stops_the_samples_and_not_the_load(run, tmp_path):
+    nvml(tmp_path, hangs=1)
+    found, _ = run(2.0)
+    assert "did not answer within 0.5 s (last call: nvmlDeviceGetPowerUsage on GPU 1)" in found["nvml"]
+    assert found["end"] == "time" and found["requests"]["failed"] == 0
 
 
 @pytest.mark.parametrize("behaviour", ["refuse", "abort", "truncate"])
