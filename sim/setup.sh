@@ -3,6 +3,7 @@
 #
 #   distribution packages, if any are missing (needs root and apt; without them it says what to install)
 #   the controller: .venv and the collections (scripts/controller.sh)
+#   what tests ask as a witness: NVIDIA's own nvidia-smi, unpacked into the cache (sim/nvml/witness.sh)
 #   a Docker Engine that answers (sim/docker.sh)
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -28,9 +29,11 @@ ssh-keygen:openssh-client
 make:make
 chromium:chromium
 strip:binutils
+systemd-analyze:systemd
 "
 missing=$(for need in $needs; do command -v "${need%%:*}" >/dev/null || echo "${need##*:}"; done | sort -u)
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 "$(base_python)" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 # Debian 13 and Ubuntu 24.04 split the client from the daemon
 case " $missing " in *docker.io*) apt-cache show docker-cli >/dev/null 2>&1 && missing="$missing docker-cli" ;; esac
@@ -57,5 +60,7 @@ if [ -n "$missing" ]; then
 fi
 
 "$ROOT/scripts/controller.sh"
+# a simulated lab does without; the tests that ask it then say so
+"$ROOT/sim/nvml/witness.sh" >/dev/null || say "going on without nvidia-smi: tests that ask it are skipped, which is an error in make test"
 "$ROOT/sim/docker.sh" start
 say "setup: ready in $((SECONDS - started)) s"

@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT / "plugins/filter"))
 hypothesis.settings.register_profile("tandem", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tandem")
 
+pytest_plugins = ["skips", "pytester"]
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
