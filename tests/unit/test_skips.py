@@ -45,10 +45,10 @@ def suite(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     pytester.path.joinpath("may_skip.txt").write_text("# why\n\ntest_*.py::test_listed  only root may\n")
 
-    def run(*options, files=("test_one.py",)):
+    def run(*options, files=("test_one.py",), run="runpytest_inprocess"):
         for name in files:
             pytester.path.joinpath(name).write_text(textwrap.dedent(SUITE[name]))
-        done = pytester.runpytest_inprocess("-p", "skips", "--may-skip=may_skip.txt", *options)
+        done = getattr(pytester, run)("-p", "skips", "--may-skip=may_skip.txt", *options)
         return done.ret, done.stdout.str() + done.stderr.str()
 
     return run
@@ -76,7 +76,7 @@ def test_an_unlisted_skip_is_an_error(suite, name, says):
 
 def test_with_workers_all_are_seen_and_ci_needs_no_option(suite, monkeypatch):
     monkeypatch.setenv("CI", "true")
-    code, output = suite("-n", "2", "--dist", "loadfile", files=SUITE)
+    code, output = suite("-n", "2", "--dist", "loadfile", files=SUITE, run="runpytest_subprocess")
     # a section of its own, below the ordinary ones
     assert code == 1 and output.split("an error")[1].count(": Skipped: ") == 4
 
