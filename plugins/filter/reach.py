@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that a run does not have: the inventory lacks them, or they did not answer. Pure functions."""
+"""Machines that a run does not have: not in the inventory, or they did not answer; settings that nobody reads."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 
 EXAMPLE = "inventory/lab/hosts.yml shows how"
@@ -63,6 +64,28 @@ def inventory_findings(groups, hosts, limit="", gateways_suffice=False):
     return []
 
 
+def unread_settings(groups, folder):
+    """Sentences about files of group_vars and host_vars that Ansible does not read, as their names are misspelled.
+
+    groups  Ansible's `groups`
+    folder  inventory_dir; null or empty where the inventory is no file
+    """
+    findings = []
+    for place, what, known in (("group_vars", "group", list(groups)), ("host_vars", "host", groups["all"])):
+        path = os.path.join(folder or "", place)
+        for entry in sorted(os.listdir(path)) if folder and os.path.isdir(path) else []:
+            name = re.sub(r"\.(ya?ml|json)$", "", entry)
+            # a group that this inventory does not have may be another's
+            if name in known or name in ("gpu_boxes", "gateways") or entry.startswith(".") or entry.endswith("~"):
+                continue
+            near = [each for each in known if _plain(each).rstrip("es") == _plain(name).rstrip("es")]
+            if what == "group" and not near:
+                near = difflib.get_close_matches(name.lower(), ["gpu_boxes", "gateways"], n=1, cutoff=0.8)
+            if near:
+                findings.append(f"{path}/{entry} is read by nothing: no {what} is called {name}. Is {near[0]} meant?")
+    return findings
+
+
 def _plain(name):
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
@@ -110,4 +133,8 @@ class FilterModule:
     """Ansible's entry point."""
 
     def filters(self):
-        return {"unreachable_text": unreachable_text, "inventory_findings": inventory_findings}
+        return {
+            "unreachable_text": unreachable_text,
+            "inventory_findings": inventory_findings,
+            "unread_settings": unread_settings,
+        }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from reach import inventory_findings  # plugins/filter/reach.py
+from reach import inventory_findings, unread_settings  # plugins/filter/reach.py
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = [ROOT / "site.yml", *sorted((ROOT / "playbooks").glob("*.yml"))]
@@ -83,6 +83,29 @@ def test_a_limit_that_leaves_no_box():
     # chat.yml asks gateways alone as well
     assert find(inventory, ["gw"], "gw", gateways_suffice=True) == []
     assert find(inventory, ["nas"], "nas", gateways_suffice=True) != []
+
+
+def test_files_of_settings_that_are_read_by_nothing(tmp_path):
+    known = groups(gpu_boxes=["box1"], gateways=["gw"], rack_a=["box1"])
+    right = ["group_vars/all", "group_vars/gpu_boxes.yml", "group_vars/rack_a", "host_vars/box1.yml"]
+    # a removed host, a group of another inventory, an editor's own
+    others = ["host_vars/box3.yml", "group_vars/rack_b.yml", "group_vars/monitoring", "group_vars/.gpu-boxes.swp"]
+    for name in [*right, *others]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert unread_settings(known, str(tmp_path)) == []
+    wrong = {
+        "group_vars/gpu-boxes.yml": "gpu_boxes",
+        "group_vars/Gateway": "gateways",
+        "group_vars/gpu_bxes": "gpu_boxes",
+    }
+    wrong |= {"group_vars/rack-a.json": "rack_a", "host_vars/Box1.yaml": "box1"}
+    for name, meant in wrong.items():
+        (tmp_path / name).touch()
+        (finding,) = unread_settings(known, str(tmp_path))
+        assert f"{name} is read by nothing" in finding and f"Is {meant} meant?" in finding
+        (tmp_path / name).unlink()
+    assert unread_settings(known, None) == unread_settings(known, str(tmp_path / "nowhere")) == []
 
 
 @pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
