@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Simulated stand-in for nvidia-persistenced: persistence mode is on while it runs, and off when it has ended.
 
-usage: nvidia-persistenced [--user NAME] [--group NAME] [--persistence-mode | --no-persistence-mode] [--verbose] [--version]
+usage: nvidia-persistenced [--user NAME] [--group NAME] [--persistence-mode | --no-persistence-mode] [--verbose]
+                           [--version]
 
 Like the real one it loads the kernel module where that is not loaded, forks into the background once the cards are
 initialised, keeps a locked pid file in /run/nvidia-persistenced, and fails when the driver does not answer. What was
@@ -132,7 +133,7 @@ def main():
     parser.add_argument("--persistence-mode", action="store_true", default=True)
     parser.add_argument("--no-persistence-mode", dest="persistence_mode", action="store_false")
     parser.add_argument("-V", "--verbose", action="store_true")
-    parser.add_argument("-v", "--version", action="version", version=f"nvidia-persistenced (simulated): version {VERSION}")
+    parser.add_argument("-v", "--version", action="version", version=f"%(prog)s (simulated): version {VERSION}")
     options = parser.parse_args()
     if os.geteuid():
         parser.error("must be started as root")
