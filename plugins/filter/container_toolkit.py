@@ -21,6 +21,9 @@ UNFIT = {
 }
 # The device files that CUDA opens beside the cards' own: the driver's control file, and unified memory.
 CUDA_NODES = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
+# Docker before 26.1 has a CDI library (0.6.2, in moby's vendor.mod) that knows versions up to this. Toolkits from 1.19.1
+# on write 0.7.0 where the cards have DRM nodes.
+OLDER_CDI, NEWER_CDI_DOCKER = (0, 6, 0), (26, 1)
 WAY_OUT = "set nvidia_container_toolkit_version to another one, such as 1.18.0-1, 1.18.2-1, or 1.19.1-1 and newer"
 
 
@@ -79,7 +82,7 @@ def _choice(version, finding):
 
 def _unfit(version, module):
     """Why this version cannot be used on a box whose driver's module is the file `module`, or ""."""
-    number = tuple(int(part) for part in re.findall(r"\d+", version.split("-")[0])[:3])
+    number = _number(version.split("-")[0])
     if number and number < (1, 18):
         return (
             f"toolkit {version} does not refresh its CDI specification by itself, 1.18 or newer does; "
@@ -128,12 +131,12 @@ def _cards_without(text, path):
         return False  # cdi_findings() says what it is
 
 
-def cdi_findings(text: str | None, driver: str, uuids: list[str]) -> list[str]:
+def cdi_findings(text: str | None, driver: str, uuids: list[str], docker: str | None = None) -> list[str]:
     """Sentences about what is wrong in `text`, a CDI specification in YAML or JSON, or None for one that is absent.
 
     It must define nvidia.com/gpu devices named by exactly the `uuids` of the cards, each with its device file, give the
     device files that CUDA needs beside those, and mount the libraries of `driver`, the loaded one: their file names end
-    in its version.
+    in its version. `docker` is the version of the Docker that runs, or None.
     """
     if text is None:
         return ["it is absent"]
@@ -147,6 +150,11 @@ def cdi_findings(text: str | None, driver: str, uuids: list[str]) -> list[str]:
     findings = []
     if kind != "nvidia.com/gpu":
         findings.append(f"its kind is {kind}, not nvidia.com/gpu")
+    if docker and _number(docker)[:2] < NEWER_CDI_DOCKER and _number(spec.get("cdiVersion")) > OLDER_CDI:
+        findings.append(
+            f"it is of CDI version {spec['cdiVersion']}, and Docker {docker} takes it up to 0.6.0 only: upgrade Docker "
+            "to 26.1 or newer, or set nvidia_container_toolkit_version to 1.18.2-1, which writes 0.5.0"
+        )
     missing = [uuid for uuid in uuids if uuid not in nodes]
     if missing:
         findings.append(f"it does not name {', '.join(missing)}")
@@ -165,6 +173,10 @@ def cdi_findings(text: str | None, driver: str, uuids: list[str]) -> list[str]:
     if versions != [driver]:
         findings.append(f"it mounts libraries of driver {', '.join(versions) or 'none'}, loaded is {driver}")
     return findings
+
+
+def _number(version):
+    return tuple(int(part) for part in re.findall(r"\d+", str(version or ""))[:3])
 
 
 def _nodes(spec):

@@ -153,6 +153,19 @@ def test_the_real_specifications_are_those_that_are_meant():
     assert "additionalGids" in (REAL / "cdi-nvidia-ctk-1.20.0-drm.yaml").read_text()
 
 
+@pytest.mark.parametrize("docker", ["25.0.16", "26.0.2", "26.0.0+dfsg1"])
+def test_a_docker_that_does_not_know_cdi_0_7(docker):
+    (finding,) = cdi_findings((REAL / "cdi-nvidia-ctk-1.20.0-drm.yaml").read_text(), "580.95.05", REAL_CARDS, docker)
+    assert f"CDI version 0.7.0, and Docker {docker}" in finding and "26.1 or newer" in finding and "1.18.2-1" in finding
+    assert cdi_findings((REAL / "cdi-nvidia-ctk-1.20.0.yaml").read_text(), "580.95.05", REAL_CARDS, docker) == []
+
+
+@pytest.mark.parametrize("docker", ["26.1.0", "26.1.5+dfsg1", "28.2.2", "29.0.0-rc.1", None])
+def test_a_docker_that_knows_cdi_0_7(docker):
+    text = (REAL / "cdi-nvidia-ctk-1.20.0-drm.yaml").read_text()
+    assert cdi_findings(text, "580.95.05", REAL_CARDS, docker) == []
+
+
 # The packages
 
 
