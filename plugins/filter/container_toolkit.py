@@ -21,8 +21,8 @@ UNFIT = {
 }
 # The device files that CUDA opens beside the cards' own: the driver's control file, and unified memory.
 CUDA_NODES = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
-# Docker before 26.1 has a CDI library (0.6.2, in moby's vendor.mod) that knows versions up to this. Toolkits from 1.19.1
-# on write 0.7.0 where the cards have DRM nodes.
+# Docker before 26.1 has a CDI library (0.6.2, in moby's vendor.mod) that knows versions up to this. Toolkits from
+# 1.19.1 on write 0.7.0 where the cards have DRM nodes.
 OLDER_CDI, NEWER_CDI_DOCKER = (0, 6, 0), (26, 1)
 WAY_OUT = "set nvidia_container_toolkit_version to another one, such as 1.18.0-1, 1.18.2-1, or 1.19.1-1 and newer"
 
