@@ -136,6 +136,14 @@ TABLE = [
         "vllm#5510",
     ),
     Known(
+        "cuda-unknown",
+        "broken",
+        r"CUDA unknown error - this may be due to|CUDA_ERROR_UNKNOWN",
+        "CUDA cannot be initialised though NVML may answer: mostly /dev/nvidia-uvm is missing in the container",
+        "systemctl restart nvidia-cdi-refresh, then the engine's unit; site.yml makes it so at each boot",
+        "PyTorch's text for cudaErrorUnknown; nvidia-container-toolkit#1979",
+    ),
+    Known(
         "driver-mismatch",
         "broken",
         r"[Dd]river/library version mismatch",

@@ -57,6 +57,11 @@ LINES = [
     ("NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=VLLM::Worker_TP, Ch 0000000e, MMU Fault", "xid-software"),
     ("NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', GPU has fallen off the bus.", "xid-fallen-off"),
     ("NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed", "xid-other"),
+    (
+        "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env "
+        "variable CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero.",
+        "cuda-unknown",
+    ),
     ("Error 804: forward compatibility was attempted on non supported HW", "cuda-804"),
     ("Failed to initialize NVML: Driver/library version mismatch", "driver-mismatch"),
     ("Failed to initialize NVML: Unknown Error", "nvml-unknown"),
