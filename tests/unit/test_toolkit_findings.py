@@ -1,6 +1,8 @@
 """The container toolkit's packages and CDI specification, judged. Fixtures, shaped as toolkit 1.18 writes them."""
 
 import copy
+import importlib.machinery
+import importlib.util
 import json
 from pathlib import Path
 
@@ -329,3 +331,22 @@ def test_missing_unified_memory_is_told_with_what_the_run_does(host, cdi, words)
 
 def test_a_specification_that_is_none_is_no_reason_of_its_own():
     assert toolkit_reasons(box(), "a: [", DROPIN) == []
+
+
+# cards-in-container, which looks as CUDA does
+
+
+@pytest.fixture(scope="module")
+def cards_in_container():
+    path = Path(__file__).parents[2] / "roles/nvidia_container_toolkit/files/cards-in-container"
+    loader = importlib.machinery.SourceFileLoader("cards_in_container", str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_unified_memory_that_cannot_be_opened_is_one_sentence(cards_in_container, tmp_path):
+    assert cards_in_container.no_memory("/dev/null") is None
+    for path, why in ((tmp_path / "nvidia-uvm", "No such file or directory"), (tmp_path, "Is a directory")):
+        said = cards_in_container.no_memory(str(path))
+        assert f"{path}: {why}. " in said and "systemctl restart nvidia-cdi-refresh" in said
