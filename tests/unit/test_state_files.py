@@ -252,7 +252,8 @@ class Kept:
     def check(self, words):
         """Each command of the program where `current` cannot be used."""
         status = self.call("status", "main")
-        assert status.returncode == 0 and json.loads(status.stdout)["main"] == {"current": None, "previous": None}
+        assert status.returncode == 0, status.stderr
+        assert json.loads(status.stdout)["main"] == {"current": None, "previous": None, "starts": None}
         assert (
             words in status.stderr and "there is no current configuration of vllm-main to go back to" in status.stderr
         )

@@ -3,16 +3,21 @@
 import http.client
 import json
 import os
+import pwd
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from gateway_lab import CLIENT_KEY, ROOT, load, wait_for
+from gateway_lab import CLIENT_KEY, ROOT, Gateway, load, render, wait_for
 
 ASK = {"model": "model", "prompt": "hello", "max_tokens": 2}
 HEADERS = {"Authorization": f"Bearer {CLIENT_KEY}", "Content-Type": "application/json"}
 SERVERS = ("box1-main", "box2-main")
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
 
 
 class Client:
@@ -176,6 +181,46 @@ def test_the_address_of_a_client_comes_through(gateway, engines, clients):
     headers = next(engine.seen[-1][1] for name, engine in engines.items() if len(engine.seen) > seen[name])
     assert headers["x-forwarded-for"] == "127.0.0.1" and CLIENT_KEY not in str(headers)
     wait_for(lambda: (gateway.folder / "haproxy.log").read_text().count(f"{own} alice POST") >= 2, what="the log")
+
+
+def test_the_relay_in_the_chroot_is_of_haproxys_user_alone(tmp_path, engines, monkeypatch):
+    chrooted = f"chroot {folder}"
+    monkeypatch.setattr(gateway_lab, "unprivileged", lambda text: text.replace("chroot /var/lib/haproxy", chrooted))
+    import gateway_lab
+
+    folder = Path(os.path.realpath(tmp_path))
+    text = render(folder, [{"name": "a", "address": "127.0.0.1", "port": 1}], __gateway_relay_inside="/relay.sock")
+    assert f"bind unix@{folder}/relay.sock user haproxy group haproxy mode 600 accept-proxy" in text
+    assert "server gateway unix@/relay.sock send-proxy-v2" in text and "chroot /var/lib/haproxy" in text
+    if os.geteuid():
+        return
+    for place in (folder, *folder.parents):
+        place.chmod(place.stat().st_mode | 0o111)
+    monkeypatch.setattr(
+        gateway_lab, "unprivileged", lambda text: text.replace("chroot /var/lib/haproxy", f"chroot {folder}")
+    )
+    made = Gateway(folder, engines, __gateway_relay_inside="/relay.sock")
+    try:
+        wait_for(made.answers, what="HAProxy")
+        wait_for(lambda: all(made.status(name) == "UP" for name in engines), what="UP")
+        for path, user in ((f"{folder}/relay.sock", "haproxy"), (made.socket, "root")):
+            found = os.stat(path)
+            assert (found.st_mode & 0o777, pwd.getpwuid(found.st_uid).pw_name) == (0o600, user)
+        client = Client(made)
+        assert client.ask() == 200
+        made.reload()
+        made.ask("set server engines/box1-main state drain")
+        before = len(engines["box1-main"].seen)
+        assert client.ask() == 200 and len(engines["box1-main"].seen) == before
+        # nobody else may say what a client's address is
+        done = subprocess.run(
+            ["setpriv", "--reuid", "nobody", "--clear-groups", sys.executable, "-c", CONNECT, f"{folder}/relay.sock"],
+            capture_output=True,
+            text=True,
+        )
+        assert "PermissionError" in done.stderr
+    finally:
+        made.stop()
 
 
 @pytest.mark.parametrize(
