@@ -17,7 +17,7 @@ import pytest
 
 ENGINE = Path(__file__).parents[2] / "sim/engine"
 IMAGE = "tandem-sim/vllm-cpu:0.32.0"
-TOGETHER = ("/test_bench_engines.py", "/test_engine_image.py", "/test_standin_contract.py")
+TOGETHER = ("/test_bench_engines.py", "/test_engine_image.py", "/test_engine_requests.py", "/test_standin_contract.py")
 KEY = "a-key-that-nobody-may-see"
 # docs: the field report's final configuration
 FIELD_REPORT = [

@@ -82,10 +82,21 @@ for name, arguments in json.loads(sys.argv[1]).items():
     except Exception as error:
         said = type(error).__name__ + ": " + str(error)
     print("SAID", json.dumps([name, said]))
+# in this process, as the imports take seconds: the check of the image's build, and that it can fail
+import runpy
+from vllm.v1.attention.backends import cpu_attn
+for name, choose in (("amx", cpu_attn._get_attn_isa), ("no hold", lambda *_: "vec"), ("no use", lambda *_: "amx")):
+    cpu_attn._get_attn_isa = choose
+    try:
+        runpy.run_path("/usr/local/lib/tandem-sim/amx-check")
+        said = ""
+    except SystemExit as error:
+        said = str(error)
+    print("SAID", json.dumps([name, said]))
 """
 
 
-def test_what_the_parser_lets_pass_is_refused_in_vllms_words():
+def test_what_the_parser_lets_pass_is_refused_in_vllms_words_and_attention_keeps_off_amx():
     run = docker("run", "--rm", "--entrypoint", "python3", IMAGE, "-c", CHECK, json.dumps(REFUSED))
     assert run.returncode == 0, run.stderr
     said = dict(json.loads(line[5:]) for line in run.stdout.splitlines() if line.startswith("SAID "))
@@ -99,6 +110,9 @@ def test_what_the_parser_lets_pass_is_refused_in_vllms_words():
         "ValueError: Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration. "
         "Reason: ['kv_cache_dtype not supported', 'FP8 KV cache requires FA3 on SM90"
     )
+    assert said["amx"] == ""
+    assert "keep_off_amx() in shim/vllm has no hold on it" in said["no hold"]
+    assert "vLLM's attention is not kept off AMX" in said["no use"]
 
 
 @pytest.mark.parametrize(
