@@ -170,6 +170,35 @@ def test_a_container_that_ended_is_reported_at_once(tmp_path):
     assert "its container is exited (exit code 1)" in done.stderr
 
 
+DEATHS = Path(__file__).parent / "fixtures/engine_deaths"
+ENDED = [
+    ("exited 0", "SIGILL.log", "its container is exited (exit code 0): Fatal Python error: Illegal instruction\n"),
+    ("exited 0", "SIGSEGV.log", "its container is exited (exit code 0): !!!!!!! Segfault encountered !!!!!!!\n"),
+    # no word of any process: neither is what only follows from it
+    ("exited 0", "SIGKILL.log", "its container is exited (exit code 0)\n"),
+    ("exited 137", None, "its container is exited (exit code 137: SIGKILL ended it)\n"),
+    ("exited 1", None, "its container is exited (exit code 1)\n"),
+    (
+        "exited 1",
+        "(EngineCore pid=7) ERROR 11-30 03:12:07 [core.py:1] ValueError: No available memory for the cache blocks.\n"
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}\n",
+        "its container is exited (exit code 1): ValueError: No available memory for the cache blocks.\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("container", "log", "says"), ENDED)
+def test_the_last_line_of_a_start_that_failed_is_its_cause(tmp_path, monkeypatch, container, log, says):
+    """The log is this start's, which systemd names."""
+    (tmp_path / "log").write_text((DEATHS / log).read_text() if log and log.endswith(".log") else log or "")
+    journalctl = tmp_path / "journalctl"
+    journalctl.write_text(f'#!/bin/sh\necho "$@" | grep -q _SYSTEMD_INVOCATION_ID=abc && cat {tmp_path / "log"}\n')
+    journalctl.chmod(0o755)
+    monkeypatch.setenv("INVOCATION_ID", "abc")
+    done = wait(tmp_path, "http://127.0.0.1:9", container=container, timeout=600)
+    assert done.returncode == 1 and done.stderr.endswith(says), done.stderr
+
+
 def test_a_container_that_is_not_there_is_reported(tmp_path):
     done = wait(tmp_path, "http://127.0.0.1:9", container=None, timeout=600)
     assert done.returncode == 1

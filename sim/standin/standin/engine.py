@@ -216,7 +216,7 @@ class Engine:
             self.put_load()
             if job.aborted:
                 return
-            if long and "oom" in self.faults:
+            if long and self.faults & {"oom", "illegal-instruction"}:
                 self.die("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
             job.cached = self.lookup(job)
             when = self.now() + self.speeds.data["request_overhead_s"]["value"]

@@ -15,6 +15,7 @@ FAULTS = {
     "half-speed": "prefill and decode take twice as long",
     "cache-dtype": "vllm:cache_config_info says auto, whatever was asked for",
     "oom": "a prompt above 1000 tokens ends the engine, exit code 0",
+    "illegal-instruction": "a prompt above 1000 tokens ends a child by SIGILL, and then the engine, exit code 0",
 }
 LONG_PROMPT = 1000
 

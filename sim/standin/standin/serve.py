@@ -227,12 +227,28 @@ def say_what_fits(configuration):
     )
 
 
+def run_engine_core():
+    os.kill(os.getpid(), signal.SIGILL)
+
+
+def die_of_a_signal():
+    """A child dies, as vLLM's engine core is one; where, Python itself says if PYTHONFAULTHANDLER is set."""
+    child = os.fork()
+    if not child:
+        run_engine_core()
+    os.waitpid(child, 0)
+
+
 async def serve(configuration, version, wrong, found):
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
     def on_death(why):
-        say(f"EngineCore encountered a fatal error (simulated).\n{why}", "ERROR", "EngineCore")
+        if "illegal-instruction" in machine.faults:
+            die_of_a_signal()
+            say("[shutdown] MPClient: engine core exited unexpectedly; starting cleanup (simulated)", "WARNING")
+        else:
+            say(f"EngineCore encountered a fatal error (simulated).\n{why}", "ERROR", "EngineCore")
         say("vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue (simulated).", "ERROR")
         # vLLM exits 0 when its engine dies; what is in flight learns of it first
         loop.call_later(0.3, os._exit, 0)

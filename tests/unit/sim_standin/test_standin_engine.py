@@ -11,6 +11,7 @@ import pytest
 from real_vllm import FIELD_REPORT, KEY
 from standin import faults
 from standin_client import STANDIN, WEATHER
+from vllm_triage import vllm_triage  # plugins/filter/vllm_triage.py
 
 LONG = list(range(1, 1300))
 CANARY_PROGRAM = STANDIN.parents[1] / "roles/vllm/files/vllm-canary"
@@ -160,6 +161,17 @@ def test_oom_ends_the_process_with_0(start):
     assert engine.complete(LONG, max_tokens=1).status == 500
     assert engine.wait() == 0
     assert "CUDA out of memory" in engine.output()
+
+
+def test_a_core_that_dies_of_a_signal_says_where(start):
+    """In Python's own words, which role vllm's triage reads."""
+    engine = start(SIM_FAULT="illegal-instruction", PYTHONFAULTHANDLER="1")
+    assert engine.complete("short", max_tokens=1).status == 200
+    assert engine.complete(LONG, max_tokens=1).status == 500
+    assert engine.wait() == 0
+    found = vllm_triage(engine.output())
+    assert found[0]["reason"].startswith("EngineCore died of SIGILL (signal 4), in ")
+    assert found[0]["reason"].endswith(" in run_engine_core")
 
 
 def test_exclamations(start):
