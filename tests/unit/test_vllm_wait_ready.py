@@ -181,7 +181,7 @@ ENDED = [
     (
         "exited 1",
         "(EngineCore pid=7) ERROR 11-30 03:12:07 [core.py:1] ValueError: No available memory for the cache blocks.\n"
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}\n",
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n",
         "its container is exited (exit code 1): ValueError: No available memory for the cache blocks.\n",
     ),
 ]
