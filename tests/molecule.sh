@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# molecule.sh [SCENARIO...]: scenarios on simulated boxes of their own. Without a name: those of `make test`, in two lanes beside each other, as
+# molecule.sh [SCENARIO[+SCENARIO...]...]: scenarios on simulated boxes of their own. Without a name: those of `make test`, two at a time, as
 # a scenario mostly waits; each line of output begins with the time and its scenario.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -7,8 +7,8 @@ cd "$ROOT"
 export PATH=$VENV/bin:$PATH
 shopt -s extglob
 # With + between them scenarios follow each other on the same boxes: the later ones converge what is there instead of bare boxes. They are
-# scenarios of the stand-in engine; default, host and clocks are about bare boxes.
-lanes=("default host" "roll+engine+power clocks")
+# scenarios of the stand-in engine; default, host and clocks are about bare boxes. The longest first.
+all="roll+engine+power default host clocks"
 # Not in `make test`; tests/long.sh says why.
 long="faults"
 
@@ -39,40 +39,36 @@ scenario() {
   return $status
 }
 
-# lane LAB NETWORK SCENARIO[+SCENARIO...]...: until one fails. molecule keeps its state of a scenario by the project's path, so no
-# scenario is in two lanes.
-lane() {
-  local together names name status=0
-  export TANDEM_SIM_LAB=$1 TANDEM_SIM_NETWORK=$2
-  shift 2
-  for together in "$@"; do
-    names=${together//+/ }
-    if [ "$names" = "$together" ]; then
-      part "scenario $together" scenario "$together" || return 1
-      continue
-    fi
-    ansible-playbook -i inventory/sim-roll sim/playbooks/down.yml >/dev/null
-    for name in $names; do
-      part "scenario $name" scenario "$name" --destroy=never || { status=1; break; }
-    done
-    ansible-playbook -i inventory/sim-roll sim/playbooks/down.yml >/dev/null
-    [ "$status" = 0 ] || return 1
+# together SCENARIO[+SCENARIO...]: one after another in the lab that the environment names, until one fails
+together() {
+  local names=${1//+/ } name status=0
+  if [ "$names" = "$1" ]; then
+    part "scenario $1" scenario "$1"
+    return
+  fi
+  ansible-playbook -i inventory/sim-roll sim/playbooks/down.yml >/dev/null
+  for name in $names; do
+    part "scenario $name" scenario "$name" --destroy=never || { status=1; break; }
   done
+  ansible-playbook -i inventory/sim-roll sim/playbooks/down.yml >/dev/null
+  return $status
 }
 
-[ "$(tr '+ ' '\n\n' <<<"${lanes[*]} $long" | sort)" = "$(ls molecule | sort)" ] || die "a scenario of molecule/ is in no lane of tests/molecule.sh, or in two"
-part "what the lab is made of" sim/lab.sh build
-if [ $# -gt 0 ]; then
-  lane "${TANDEM_SIM_LAB:-molecule}" "${TANDEM_SIM_NETWORK:-10.98.78}" "$@"
+# of the two that run beside each other, by number
+lane=${TANDEM_LANE:-0}
+export TANDEM_SIM_LAB=${TANDEM_SIM_LAB:-molecule$lane} TANDEM_SIM_NETWORK=${TANDEM_SIM_NETWORK:-10.98.$((78 + lane))}
+if [ "${1:-}" = --built ]; then
+  together "$2"
   exit
 fi
-# of both lanes, so made before they begin
+[ "$(tr '+ ' '\n\n' <<<"$all $long" | sort)" = "$(ls molecule | sort)" ] || die "tests/molecule.sh names a scenario of molecule/ not at all, or twice"
+part "what the lab is made of" sim/lab.sh build
+if [ $# -gt 0 ]; then
+  for names in "$@"; do together "$names"; done
+  exit
+fi
+# of two scenarios, so made before they begin
 sim/packages/build.sh "$CACHE/sim-packages-newer" --with-newer
-lane molecule 10.98.78 ${lanes[0]} &
-first=$!
-lane molecule2 10.98.79 ${lanes[1]} &
-second=$!
-status=0
-wait "$first" || status=1
-wait "$second" || status=1
-exit "$status"
+# molecule keeps its state of a scenario by the project's path, so no scenario is tried twice at a time
+unset TANDEM_SIM_LAB TANDEM_SIM_NETWORK
+printf '%s\n' $all | xargs -P 2 -n 1 --process-slot-var=TANDEM_LANE tests/molecule.sh --built

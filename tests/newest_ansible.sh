@@ -23,7 +23,7 @@ in_container() {
 
 say "newest: $(in_container "$work/site/bin/ansible" --version | head -n 1), Python $(in_container -V)"
 for run in first second; do
-  in_container "$work/site/bin/ansible-playbook" -i inventory/sim site.yml 2>&1 | tee "$work/$run"
+  in_container "$work/site/bin/ansible-playbook" -i "${TANDEM_SIM_INVENTORY:-inventory/sim}" site.yml 2>&1 | tee "$work/$run"
   ! grep -A 6 -F 'DEPRECATION WARNING' "$work/$run" || die "the $run run prints deprecation warnings"
 done
 ! grep -E ' changed=[1-9]' "$work/second" || die "the second run changed something"

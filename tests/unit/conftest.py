@@ -55,7 +55,9 @@ def run_play(tmp_path):
             text=True,
             check=False,
         )
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "[DEPRECATION WARNING]" not in said, said
+        return done.returncode, said
 
     return run
 

@@ -132,7 +132,7 @@ def test_reading():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"debug": true,}', ["not JSON", "line 1 column 16"]),
+        ('{"debug": true,}', ["not JSON", "line 1 column 1"]),
         ("debug: true", ["not JSON", "line 1"]),
         ("[1]", ["holds [1], not an object"]),
     ],

@@ -18,12 +18,15 @@ ME, YOU = {"run": "me"}, {"run": "you", "who": "you@there"}
 def ask(capsys, path, state, holder, **others):
     with patch_module_args({"state": state, "holder": holder, "path": str(path), **others}), pytest.raises(SystemExit):
         site_lock.main()
-    return json.loads(capsys.readouterr().out)
+    said = json.loads(capsys.readouterr().out)
+    # what ansible-core before 2.20 adds itself
+    said.pop("invocation", None)
+    return said
 
 
 def test_taken_seen_by_others_and_released(tmp_path, capsys):
     path = tmp_path / "folder/lock.json"
-    assert ask(capsys, path, "status", ME) == {"changed": False, "mine": False, "holder": None} | common(path)
+    assert ask(capsys, path, "status", ME) == {"changed": False, "mine": False, "holder": None}
     assert ask(capsys, path, "held", ME)["mine"]
     assert ask(capsys, path, "held", ME)["mine"], "taking it again is no fault"
     refused = ask(capsys, path, "held", YOU)
@@ -32,11 +35,6 @@ def test_taken_seen_by_others_and_released(tmp_path, capsys):
     assert path.exists(), "nobody releases the lock of another"
     assert ask(capsys, path, "absent", ME)["holder"] is None
     assert list(path.parent.iterdir()) == []
-
-
-def common(path):
-    """What Ansible adds to a result."""
-    return {"invocation": {"module_args": {"state": "status", "holder": ME, "instead_of": None, "path": str(path)}}}
 
 
 def test_taken_over_only_from_the_named_run(tmp_path, capsys):
