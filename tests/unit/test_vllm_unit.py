@@ -204,6 +204,15 @@ def test_an_engine_that_ends_with_0_is_started_again(unit):
     assert "Restart=always" in unit
 
 
+def test_a_process_that_a_signal_ends_says_where_it_was_unless_the_user_says_otherwise(unit, render):
+    assert unit.count("--env PYTHONFAULTHANDLER=1") == 1
+    # the last one counts
+    text = render(vllm_env={"PYTHONFAULTHANDLER": "0"})
+    assert text.index("PYTHONFAULTHANDLER=1") < text.index("PYTHONFAULTHANDLER=0")
+    label = re.compile(r"tandem\.config=(\w+)")
+    assert label.search(unit)[1] != label.search(text)[1]
+
+
 def test_no_zombies_and_no_shared_memory_left_behind(unit):
     assert "--init" in unit
     assert "--ipc private --shm-size" in unit
