@@ -770,6 +770,7 @@ SIGNAL_WAYS_OUT = {
     "errors (journalctl -k)",
     9: "it comes from outside: the kernel's OOM killer (journalctl -k says so), a stop that took too long, or "
     "somebody's kill",
+    15: "it was asked to stop, by systemd, Docker, its parent or a person: if nobody meant to, see what failed before",
 }
 # what the kernel says of a process that dies without a handler of its own
 TRAPS = re.compile(
@@ -780,7 +781,8 @@ TRAPS = re.compile(
 TRAP_SIGNALS = {"invalid opcode": 4, "divide error": 8, "int3": 5}
 ENGINES_OWN = re.compile(r"VLLM|vllm|pt_main|python")
 EXIT_CODES = re.compile(
-    r"Worker proc (?P<worker>\S+) died unexpectedly \(exit code: -(?P<by>\d+)\)|'(?P<core>\w+)': -(?P<of>\d+)"
+    r"Worker proc (?P<worker>\S+) died unexpectedly \(exit code: -(?P<by>\d+)\)"
+    r"|Failed core proc\(s\): .*?'(?P<core>\w+)': -(?P<of>\d+)"
     r"|Process (?P<process>\S+) \(PID: \d+\) died with exit code -(?P<after>\d+)"
 )
 FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+),? in (?P<function>.+)')

@@ -296,6 +296,8 @@ def test_all_of_the_field_reports_lines_are_benign():
         "INFO 11-30 03:12:07 [api_server.py:1] Application startup complete.",
         'INFO: 127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
         "Custom allreduce is disabled because your platform lacks GPU P2P capability",
+        "Initializing a V1 LLM engine (v0.32.0) with config: model='/models', compilation_config={'level': -1}",
+        "Engine core initialization finished. Core proc(s): {'EngineCore': 0}",
         "",
     ],
 )
@@ -315,6 +317,7 @@ def test_an_ordinary_line_is_none_of_them(line):
         ("xid-reset", "reboot the box"),
         ("xid-fallen-off", "power the box off and on"),
         ("xid-after", "an earlier error"),
+        ("died-of-signal", "VllmWorker-1 died of SIGKILL (signal 9)"),
         ("worker-hangs", "it hangs on a card or on the other worker"),
         ("oom-killer", "OOM killer ended VLLM::EngineCor: the box's main memory ran out"),
         ("configuration", "vLLM refuses its configuration: User-specified max_model_len (300000) is greater"),

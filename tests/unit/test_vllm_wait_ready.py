@@ -173,9 +173,14 @@ def test_a_container_that_ended_is_reported_at_once(tmp_path):
 DEATHS = Path(__file__).parent / "fixtures/engine_deaths"
 ENDED = [
     ("exited 0", "SIGILL.log", "its container is exited (exit code 0): Fatal Python error: Illegal instruction\n"),
-    ("exited 0", "SIGSEGV.log", "its container is exited (exit code 0): !!!!!!! Segfault encountered !!!!!!!\n"),
+    ("exited 0", "SIGSEGV.log", "its container is exited (exit code 0): !!! Segfault encountered !!!\n"),
     # no word of any process: neither is what only follows from it
     ("exited 0", "SIGKILL.log", "its container is exited (exit code 0)\n"),
+    (
+        "exited 132",
+        "Loading safetensors: 10%|#Fatal Python error: Illegal instruction\n",
+        "(exit code 132: SIGILL ended it): Fatal Python error: Illegal instruction\n",
+    ),
     ("exited 137", None, "its container is exited (exit code 137: SIGKILL ended it)\n"),
     ("exited 1", None, "its container is exited (exit code 1)\n"),
     (
