@@ -14,6 +14,7 @@ if [ "$(readlink "$dest" 2>/dev/null)" = "$kept" ] && [ -d "$kept" ]; then exit 
 if [ ! -d "$kept" ]; then
   tmp=$(mktemp -d "$CACHE/collections.XXXXXX")
   trap 'rm -rf "$tmp"' EXIT
+  trust_machine
   if timeout "${GALAXY_TIMEOUT:-60}" $galaxy -p "$tmp/c" >/dev/null 2>&1; then
     say "collections: from Galaxy"
   else

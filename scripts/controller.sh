@@ -16,6 +16,7 @@ if [ "$(cat "$VENV/.tandem-key" 2>/dev/null)" != "$key" ]; then
   say "python packages of requirements.lock into .venv"
   rm -rf "$VENV"
   "$base" -m venv "$VENV"
+  trust_machine
   "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$ROOT/requirements.lock"
   printf '%s\n' "$key" >"$VENV/.tandem-key"
 fi

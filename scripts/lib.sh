@@ -23,6 +23,18 @@ base_python() {
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# trust_machine: Python's tools trust the authorities that the machine does, a private one among them. A distribution's Python does so by
+# itself; others, and pip, bring a list of their own. What the user has set stays.
+trust_machine() {
+  local bundle
+  for bundle in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+    [ -r "$bundle" ] || continue
+    export SSL_CERT_FILE=${SSL_CERT_FILE:-$bundle}
+    if [ -z "${PIP_CERT:-}" ] && ! "$PYTHON" -m pip config get global.cert >/dev/null 2>&1; then export PIP_CERT=$SSL_CERT_FILE; fi
+    return 0
+  done
+}
+
 # hash_of WORD-OR-FILE...: sixteen hexadecimal digits over the files' contents and the words
 hash_of() {
   local part

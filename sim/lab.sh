@@ -20,6 +20,7 @@ phase() { say "[$((SECONDS - started)) s] $*"; }
 
 build() {
   phase "what the lab is made of: boxes, packages, engine (the first time takes minutes)"
+  trust_machine
   sim/box/build.sh trixie ${TANDEM_SIM_SUITE:-}  # the depot is always a trixie
   sim/depot/build.sh
   sim/packages/build.sh .cache/sim-packages
