@@ -785,6 +785,8 @@ EXIT_CODES = re.compile(
     r"|Failed core proc\(s\): .*?'(?P<core>\w+)': -(?P<of>\d+)"
     r"|Process (?P<process>\S+) \(PID: \d+\) died with exit code -(?P<after>\d+)"
 )
+# of the container: by vllm-wait-ready, and by systemd of Docker's client
+ENDED = re.compile(r"exit code (?P<code>\d+)\b|, status=(?P<status>\d+)/")
 FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+),? in (?P<function>.+)')
 
 # what vLLM's processes, PyTorch's ranks and the kernel put before their lines
@@ -864,10 +866,11 @@ def trap(line):
 
 
 def exit_code(line):
-    """The finding of a line in which vLLM tells the exit code of a process that a signal ended, or None."""
+    """The finding of a line that tells the exit code of a process that a signal ended, or None."""
     match = EXIT_CODES.search(line)
     if match is None:
-        return None
+        match = ENDED.search(line)
+        return of_container({"ExitCode": int(match["code"] or match["status"])}, line) if match else None
     who = match["worker"] or match["core"] or match["process"]
     return death(who, int(match["by"] or match["of"] or match["after"]), line)
 
@@ -959,26 +962,17 @@ def vllm_triage(text):
     return sorted(found.values(), key=lambda each: (RANK[each["verdict"]], each["depth"]))
 
 
-def of_container(state):
-    """What Docker says of the end of the engine's container. state: of `docker inspect`, or empty."""
+def of_container(state, line=None):
+    """The finding of what Docker says of the container's end, or None. state: of `docker inspect`, or empty."""
     code = state.get("ExitCode") or 0
-    line = f"its container: exit code {code}{', OOMKilled' if state.get('OOMKilled') else ''}"
+    line = line or f"its container: exit code {code}{', OOMKilled' if state.get('OOMKilled') else ''}"
     if state.get("OOMKilled"):
         known = next(each for each in TABLE if each.id == "oom-killer")
-        return [
-            finding(
-                "oom-killer",
-                "broken",
-                CAUSE,
-                line,
-                known.reason.format(who="a process of the engine", task=""),
-                known.way_out,
-                "Docker",
-            )
-        ]
+        reason = known.reason.format(who="a process of the engine", task="")
+        return finding("oom-killer", "broken", CAUSE, line, reason, known.way_out, "Docker")
     if state.get("Running") or code <= 128 or code - 128 in ASKED_TO_STOP:
-        return []
-    return [{**death("the engine's first process", code - 128, line), "depth": SYMPTOM}]
+        return None
+    return {**death("the engine's first process", code - 128, line), "depth": SYMPTOM}
 
 
 def errors_of(text):
@@ -1000,7 +994,9 @@ def vllm_triage_text(log, kernel="", container=None):
     # what the kernel tells of cards and memory comes before what programs make of it
     found = vllm_triage(kernel + "\n" + log)
     ids = {each["id"] for each in found}
-    found += [each for each in of_container(container or {}) if each["id"] not in ids]
+    ended = of_container(container or {})
+    if ended and ended["id"] not in ids:
+        found.append(ended)
     broken = [each for each in found if each["verdict"] == "broken"]
     causes = sorted((each for each in broken if each["depth"] < FOLLOWS), key=lambda each: each["depth"])
     if not causes and any(each["depth"] == FOLLOWS for each in broken) and not errors_of(log):
