@@ -40,7 +40,7 @@ build: setup ## what the simulated lab is made of: images, packages, model; quic
 	@sim/lab.sh build
 
 unit: build ## pytest; some of it asks the engine's image
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --strict-skips tests/unit
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --durations 15 --strict-skips tests/unit
 
 molecule: setup ## the scenarios, each on its own simulated boxes
 	@tests/molecule.sh
