@@ -122,6 +122,12 @@ def check_key(content, expected, where):
     """Raises RepositoryError unless `content` holds keys with fingerprints in `expected` and no other."""
     found = fingerprints(content)
     wanted = [normal(one) for one in expected]
+    wrong = [one for one in wanted if not re.fullmatch(r"[0-9A-F]{40}([0-9A-F]{24})?", one)]
+    if wrong:
+        raise RepositoryError(
+            f"{', '.join(wrong)} is no fingerprint (of the key at {where}): one has 40 or 64 hexadecimal digits, "
+            "as gpg --show-keys prints them; a short key id is not enough"
+        )
     if not wanted:
         raise RepositoryError(f"no fingerprint is known that the key at {where} must have; nothing is trusted unseen")
     if not found:

@@ -90,7 +90,9 @@ def test_only_the_expected_key_passes(keys):
         (text, [], ["nothing is trusted unseen"]),
         (b"<html>", [one], ["holds no OpenPGP key", one]),
         # the short id is not enough
-        (text, [one[-16:]], ["expected is"]),
+        (text, [one[-16:]], [one[-16:], "40 or 64 hexadecimal digits"]),
+        (text, [""], ["is no fingerprint"]),
+        (text, [one, "unknown"], ["UNKNOWN is no fingerprint"]),
     ]:
         with pytest.raises(RepositoryError) as error:
             check_key(content, expected, "x")
