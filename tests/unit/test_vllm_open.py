@@ -225,7 +225,9 @@ def test_every_port_is_filtered_and_only_those(filters):
     assert "jump engines" not in filters["everybody"] and "skuid != 0 drop" in filters["everybody"]
 
 
-IN_A_NETWORK = ["unshare", "--user", "--map-root-user", "--net"]
+IN_A_NETWORK = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+# not on the path of an ordinary user
+os.environ["PATH"] += ":/usr/sbin"
 
 
 def can_filter():
@@ -295,3 +297,58 @@ listener(1000, 8000); listener(1000, 9000); print(ask(8000), ask(9000))
         )
         answers[uid] = done.stdout.strip()
     assert answers == {"1000": "TimeoutError mine", "0": "mine mine"}
+
+
+NEIGHBOUR = """
+unshare --net sleep 60 & peer=$!
+until [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+ip link set lo up
+ip link add toward type veth peer name back
+ip link set back netns $peer
+ip addr add 192.0.2.1/24 dev toward; ip addr add fd00::1/64 dev toward nodad; ip link set toward up
+nsenter --net=/proc/$peer/ns/net sh -ec '
+  for address in 192.0.2.10/24 192.0.2.66/24; do ip addr add $address dev back; done
+  for address in fd00::10/64 fd00::66/64; do ip addr add $address dev back nodad; done
+  ip link set back up'
+nft --file filter
+python3 listen.py >/dev/null & sleep 0.5
+nsenter --net=/proc/$peer/ns/net python3 ask.py 192.0.2.10 192.0.2.66 fd00::10 fd00::66
+python3 ask.py 192.0.2.1 127.0.0.1 fd00::1
+kill %1 %2
+"""
+
+
+@needs_nft
+@pytest.mark.skipif(os.geteuid() != 0, reason="a second network is needed")
+def test_a_neighbour_reaches_the_port_from_an_admitted_address_alone(filters, tmp_path):
+    (tmp_path / "filter").write_text(filters["both"])
+    (tmp_path / "listen.py").write_text(
+        "import socket\n"
+        "for port in 8000, 8001, 9000:\n"
+        "    globals()[f's{port}'] = socket.create_server(('::', port), family=socket.AF_INET6, dualstack_ipv6=True)\n"
+        "__import__('time').sleep(60)\n"
+    )
+    (tmp_path / "ask.py").write_text(
+        "import socket, sys\n"
+        "for source in sys.argv[1:]:\n"
+        "    for port in 8000, 8001, 9000:\n"
+        "        try:\n"
+        "            to = 'fd00::1' if ':' in source else '192.0.2.1'\n"
+        "            socket.create_connection((to, port), 3, (source, 0)).close()\n"
+        "            print(source, port)\n"
+        "        except OSError as error:\n"
+        "            print(source, port, type(error).__name__)\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-ec", NEIGHBOUR],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    reached = ["192.0.2.10", "fd00::10", "192.0.2.1", "127.0.0.1", "fd00::1"]
+    wanted = [f"{source} {port}" for source in reached for port in (8000, 8001, 9000)]
+    for stranger in ("192.0.2.66", "fd00::66"):
+        wanted += [f"{stranger} {port} ConnectionRefusedError" for port in (8000, 8001)] + [f"{stranger} 9000"]
+    assert sorted(done.stdout.splitlines()) == sorted(wanted), done.stderr
