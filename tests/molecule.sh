@@ -14,7 +14,7 @@ long="faults"
 
 # with_times SCENARIO: what comes in, with time and scenario before each line; how long each step took goes to the table of times
 with_times() {
-  local line steps=() step='' at=0 number=-1
+  local line steps=() step='' at=0 number=-1 rows=() row
   while IFS= read -r line; do
     # colours are for a terminal
     line=${line//$'\e['*([0-9;])m/}
@@ -22,8 +22,13 @@ with_times() {
     case $line in
       *'scenario test matrix: '*) IFS=, read -ra steps <<<"${line##*matrix: }" ;;
       'INFO '*': Executing') number=$((number + 1)) step=${steps[number]# } at=$SECONDS ;;
-      'INFO '*': Executed: '*) took "  $1: $step" $((SECONDS - at)) "${line##*Executed: }" ;;
+      'INFO '*': Executed: '*) rows+=("$step|$((SECONDS - at))|${line##*Executed: }") ;;
     esac
+  done
+  # together, as another scenario writes there too
+  for row in "${rows[@]}"; do
+    IFS='|' read -r step at line <<<"$row"
+    took "  $1: $step" "$at" "$line"
   done
 }
 
@@ -54,9 +59,9 @@ together() {
   return $status
 }
 
-# of the two that run beside each other, by number
-lane=${TANDEM_LANE:-0}
-export TANDEM_SIM_LAB=${TANDEM_SIM_LAB:-molecule$lane} TANDEM_SIM_NETWORK=${TANDEM_SIM_NETWORK:-10.98.$((78 + lane))}
+# of the two that run beside each other, by number; the first is the lab of `molecule converge`
+lane=${TANDEM_LANE:-0} lab=molecule${TANDEM_LANE:-}
+export TANDEM_SIM_LAB=${TANDEM_SIM_LAB:-${lab%0}} TANDEM_SIM_NETWORK=${TANDEM_SIM_NETWORK:-10.98.$((78 + lane))}
 if [ "${1:-}" = --built ]; then
   together "$2"
   exit
