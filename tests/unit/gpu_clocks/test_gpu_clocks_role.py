@@ -214,9 +214,10 @@ def test_check_is_quiet_and_repeats(units):
     assert timer["OnUnitInactiveSec"] == [str(DEFAULTS["gpu_clocks_check_interval"])]
 
 
-def test_the_box_gets_every_file_that_the_program_imports():
+def test_the_box_gets_every_file_that_its_programs_import():
+    """tandem-gpu-clocks the one, bench-run and stress-run the other."""
     files = re.findall(r"^  - (tandem_\w+)\.py$", (ROLE / "vars/main.yml").read_text(), re.M)
-    needed, left = set(), ["tandem_gpu_program"]
+    needed, left = set(), ["tandem_gpu_program", "tandem_gpu_watch"]
     while left:
         name = left.pop()
         needed.add(name)
