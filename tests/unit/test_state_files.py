@@ -191,12 +191,22 @@ def test_a_stress_run(stress, tmp_path, content):
         stress.result("run")
 
 
+@pytest.fixture(scope="module")
+def bench_run(tmp_path_factory):
+    """The program, beside the module_utils that it has on a box as package `tandem`."""
+    library = tmp_path_factory.mktemp("library")
+    (library / "tandem").symlink_to(ROOT / "module_utils")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TANDEM_LIBRARY", str(library))
+        patch.syspath_prepend(str(library))
+        yield load("bench_run", "roles/bench/files/bench-run")
+
+
 @damaged
-def test_what_a_measurement_reads(tmp_path, content):
-    program = load("bench_run", "roles/bench/files/bench-run")
+def test_what_a_measurement_reads(tmp_path, bench_run, content):
     (tmp_path / "about.json").write_bytes(content)
-    assert program.profile_of(str(tmp_path / "about.json"), "a") is None
-    assert isinstance(program.object_of(content.decode(errors="replace")), dict)
+    assert bench_run.profile_of(str(tmp_path / "about.json"), "a") is None
+    assert isinstance(bench_run.object_of(content.decode(errors="replace")), dict)
 
 
 @pytest.mark.parametrize("there", ["a folder", "nothing"])
