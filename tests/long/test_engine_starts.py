@@ -26,15 +26,18 @@ def complete(engine, tokens):
 def test_every_start_serves_a_prompt_longer_than_a_chunk(tmp_path):
     assert real_vllm.why_not() is None
     model = real_vllm.make_model(tmp_path / "model")
-    died = []
-    for start in range(STARTS):
+    failed = []
+    for start in range(1, STARTS + 1):
         engine = real_vllm.Container(tmp_path, model, FIELD_REPORT, options=["--env", "PYTHONFAULTHANDLER=1"])
         try:
-            engine.wait_ready()
-            assert [complete(engine, tokens) for tokens in (CHUNK + 1, 2 * CHUNK + 1)] == ["length", "length"]
-        except (OSError, AssertionError) as error:
+            # a machine that is busy with a lab is no fault of an engine
+            engine.wait_ready(900)
+            for tokens in (CHUNK + 1, 2 * CHUNK + 1):
+                assert complete(engine, tokens) == "length"
+        except (OSError, AssertionError):
+            log = docker("logs", engine.container)
             state = docker("inspect", "-f", "{{json .State}}", engine.container).stdout
-            died.append((start, str(error)[-300:], state, docker("logs", engine.container).stderr[-3000:]))
+            failed.append(f"start {start}: {state}{log.stdout[-3000:]}\n{log.stderr[-3000:]}")
         finally:
             engine.remove()
-    assert died == []
+    assert not failed, f"{len(failed)} of {STARTS} starts failed\n" + "\n\n".join(failed)
