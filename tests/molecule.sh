@@ -21,7 +21,7 @@ with_times() {
     printf '%(%H:%M:%S)T %s: %s\n' -1 "$1" "$line"
     case $line in
       *'scenario test matrix: '*) IFS=, read -ra steps <<<"${line##*matrix: }" ;;
-      'INFO '*': Executing') number=$((number + 1)) step=${steps[number]# } at=$SECONDS ;;
+      'INFO '*': Executing') number=$((number + 1)) step=${steps[number]:-after a failure} step=${step# } at=$SECONDS ;;
       'INFO '*': Executed: '*) rows+=("$step|$((SECONDS - at))|${line##*Executed: }") ;;
     esac
   done
