@@ -104,6 +104,8 @@ def test_a_half_body_holds_no_engine(make, engines, run_module, monkeypatch):
             wait_for(lambda: not gateway.sessions(name), 4, "the end of its session")
             assert b" 400 " in connection.recv(65536).splitlines()[0]
             connection.sendall(b"")
+    # that client is gone, so what is seen next is the other's
+    wait_for(lambda: not any(gateway.sessions(name) for name in engines), 9, what="the end of the first")
     # so a drain does not wait for one of which the engine knows nothing
     with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
         connection.sendall(post("x" * 40000, 50000).encode())

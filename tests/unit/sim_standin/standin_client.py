@@ -141,6 +141,11 @@ class StandIn(Engine):
         super().__init__(port)
         self.process, self.log = process, log
 
+    def handles_sigterm(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
 

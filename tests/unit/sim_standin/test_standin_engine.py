@@ -5,7 +5,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 
 import pytest
 from real_vllm import FIELD_REPORT, KEY
@@ -247,7 +246,7 @@ def test_hang(start):
 
 def test_never_ready(start):
     engine = start(ready=False, SIM_FAULT="never-ready")
-    time.sleep(0.5)
+    engine.wait_until(engine.handles_sigterm)
     with pytest.raises(ConnectionRefusedError):
         engine.ask("GET", "/health")
     engine.terminate()
