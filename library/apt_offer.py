@@ -77,6 +77,8 @@ import tempfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tandem_apt import RepositoryError, key_of
 
+HOOKS = ("Pre-Invoke", "Post-Invoke", "Post-Invoke-Success")
+
 
 class Apt:
     """APT with lists of its own in `folder`; with sources of its own too where `source` names their file."""
@@ -86,7 +88,11 @@ class Apt:
         os.chmod(folder, 0o755)
         for name in ("lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(folder, name))
-        self.options = [f"-oDir::State::lists={folder}/lists", f"-oDir::Cache={folder}/cache"]
+        # what the box has done after an update (a time stamp, a cache) is meant for its own lists
+        config = os.path.join(folder, "apt.conf")
+        with open(config, "w", encoding="utf-8") as handle:
+            handle.writelines(f"#clear APT::Update::{name};\n" for name in HOOKS)
+        self.options = [f"-c={config}", f"-oDir::State::lists={folder}/lists", f"-oDir::Cache={folder}/cache"]
         if source:
             self.options += [f"-oDir::Etc::sourcelist={source}", "-oDir::Etc::sourceparts=/dev/null"]
 
