@@ -90,7 +90,9 @@ def kernel_flavour(info):
         found = [name for name, version in metas.items() if version[:length] == running[:length]]
         if found:
             return min(found, key=len)
-    return min(metas, key=len, default=flavour)
+    # a kernel whose meta-package has gone on to the next series, or one that was installed by hand
+    later = [name for name, version in metas.items() if version >= running]
+    return min(later, key=metas.get) if later else max(metas, key=metas.get, default=flavour)
 
 
 def numbers_in(text):
@@ -202,7 +204,11 @@ def driver_plan(
 
     # The pin is a package of its own versions, the modules' have the kernel's.
     versioned = re.compile(r"^(?!nvidia-driver-pinning|linux-modules)")
-    pattern = f"{version}-*" if version else f"{branch}.*"
+    # What is missing beside an installed driver is of its version: a newer one would bring its library along, under a
+    # module that is loaded.
+    there = library or module or ""
+    exact = version or (there if there.split(".")[0] == branch and not plan["change"] else "")
+    pattern = f"{exact}-*" if exact else f"{branch}.*"
     # A kernel that comes without its modules would boot without a driver, so the two are held together.
     prebuilt = any(name.startswith("linux-modules-nvidia-") for name in installed)
     held = {**info["nvidia_packages"], **(info["kernel_metas"] if prebuilt else {})}
@@ -284,6 +290,8 @@ def offer_findings(plan, offer):
             if "SHA1" in offer["error"]
             else ""
         )
+        if "fingerprint" in offer["error"]:
+            hint = " Set nvidia_driver_repository_key_fingerprints where the key of your mirror is another"
         return [f"{where} cannot be used: {offer['error']}.{hint}".removesuffix(".")]
     absent = []
     for name, wanted in zip(plan["packages"], plan["names"], strict=True):

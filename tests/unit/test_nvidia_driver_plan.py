@@ -361,7 +361,7 @@ NOBLE = offer(
             },
             {},
             offer(nvidia_driver_cuda=NEW, nvidia_driver_pinning_595=["595-1"]),
-            ["does not offer nvidia-persistenced=595.*. It offers"],
+            ["does not offer nvidia-persistenced=595.71.05-*. It offers"],
         ),
         ({"name": "ubuntu24.04", "kernel": "6.8.0-60-generic", "kernel_metas": {}}, {}, NOBLE, None),
         (
@@ -378,6 +378,48 @@ def test_what_the_repository_does_not_have_is_an_error_that_lists_what_it_has(fa
     assert len(findings) == (1 if words else 0), findings
     for word in words or []:
         assert word in findings[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "names"),
+    [
+        # an engine serves on packages that nobody holds, and the repository has 595.91.07
+        (
+            {
+                "nvidia_packages": {
+                    name: {"version": "595.71.05-1", "held": False}
+                    for name in ("libnvidia-ml1", "nvidia-kernel-open-dkms", "nvidia-driver-cuda")
+                }
+            },
+            ["nvidia-persistenced=595.71.05-*"],
+        ),
+        # the modules alone
+        (
+            {"nvidia_packages": packages("nvidia-kernel-open-dkms", version="595.71.05-1"), "nvidia_library": None},
+            ["libnvidia-ml1=595.71.05-*", "nvidia-persistenced=595.71.05-*"],
+        ),
+        # modules of another branch are left over, and no library is there
+        (
+            {
+                "nvidia_packages": packages("nvidia-kernel-open-dkms", version="590.48.01-1"),
+                "nvidia_library": None,
+                "nvidia_loaded": None,
+                "nvidia_installed": "590.48.01",
+            },
+            ["libnvidia-ml1=595.*", "nvidia-persistenced=595.*"],
+        ),
+    ],
+)
+def test_what_is_missing_beside_an_installed_driver_is_of_its_version(facts, names):
+    plan = driver_plan(host("serving", **facts))
+    assert plan["change"] == "" and plan["findings"] == []
+    assert set(names) <= set(plan["names"])
+
+
+def test_a_key_of_a_mirror_is_told_with_its_variable():
+    error = "the key at http://mirror/k.pub has the fingerprint A, expected is B"
+    (finding,) = offer_findings(driver_plan(host(), repository_url="http://mirror/"), offer(error=error))
+    assert error in finding and "Set nvidia_driver_repository_key_fingerprints" in finding
 
 
 def test_what_is_asked_of_the_repository_covers_every_branch():
@@ -457,7 +499,22 @@ def test_the_daemons_command_stays_its_packages_own(commands, lines):
             {"generic": "6.8.0-64.67", "generic-hwe-24.04": "6.14.0-36.36~24.04.1"},
             "generic-hwe-24.04",
         ),
-        ("6.11.0-29-generic", {"generic": "6.8.0-64.67", "generic-hwe-24.04": "6.14.0-36.36~24.04.1"}, "generic"),
+        # its meta-package has gone on to the next series, which the next boot takes
+        (
+            "6.11.0-29-generic",
+            {"generic": "6.8.0-64.67", "generic-hwe-24.04": "6.14.0-36.36~24.04.1"},
+            "generic-hwe-24.04",
+        ),
+        (
+            "6.5.0-45-generic",
+            {"generic": "6.8.0-64.67", "generic-hwe-24.04": "6.14.0-36.36~24.04.1"},
+            "generic",
+        ),
+        (
+            "6.17.0-5-generic",
+            {"generic": "6.8.0-64.67", "generic-hwe-24.04": "6.14.0-36.36~24.04.1"},
+            "generic-hwe-24.04",
+        ),
         ("5.15.0-160-generic", {"generic": "5.15.0.160.159", "generic-hwe-22.04": "6.8.0.60.63~22.04.1"}, "generic"),
         (
             "6.8.0-60-generic",
