@@ -505,7 +505,7 @@ def fixed_option(case):
 def environment(case):
     """YAML's types are no text, and an environment has text alone."""
     for name, value in case.env.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             yield f"vllm_env has the name {name!r}", "write letters, digits and _, such as NCCL_DEBUG"
         elif isinstance(value, bool):
             yield (

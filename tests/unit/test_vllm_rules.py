@@ -192,6 +192,7 @@ CASES = [
     ("environment", {"env": {"1X": "1"}}, "refuse"),
     ("environment", {"env": {"X=Y": "1"}}, "refuse"),
     ("environment", {"env": {7: "1"}}, "refuse"),
+    ("environment", {"env": {True: "1"}}, "refuse"),
     ("environment", {"env": {"VLLM_X": float("inf")}}, "refuse"),
     ("environment", {"env": {"VLLM_X": 1.1}}, "advise"),
     ("environment", {"env": {"VLLM_X": 1, "VLLM_Y": "yes", "VLLM_Z": "", "_": "1_000", "NCCL_P2P_DISABLE": 1}}, None),
