@@ -3,7 +3,10 @@
 import copy
 import importlib.machinery
 import importlib.util
+import io
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -350,3 +353,20 @@ def test_unified_memory_that_cannot_be_opened_is_one_sentence(cards_in_container
     for path, why in ((tmp_path / "nvidia-uvm", "No such file or directory"), (tmp_path, "Is a directory")):
         said = cards_in_container.no_memory(str(path))
         assert f"{path}: {why}. " in said and "systemctl restart nvidia-cdi-refresh" in said
+
+
+def test_cuda_is_asked_for_after_nvml_has_answered(cards_in_container, monkeypatch, capsys):
+    nvml = types.SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda _: CARDS[0],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    lines = io.StringIO("7f00 r-xp 0 00:00 1 /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05\n")
+    monkeypatch.setattr(cards_in_container, "open", lambda _: lines, raising=False)
+    monkeypatch.setattr(cards_in_container, "no_memory", {"/dev/nvidia-uvm": "CUDA fails"}.get)
+    with pytest.raises(SystemExit, match="CUDA fails"):
+        cards_in_container.inside()
+    assert capsys.readouterr().out.split() == [CARDS[0]]

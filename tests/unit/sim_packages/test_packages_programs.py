@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -145,6 +146,22 @@ def test_the_first_module_that_fails_ends_it_and_a_second_call_makes_the_others_
     assert os.listdir(box.root / "dev") == []
     assert box.ctk(*CREATE, **path).returncode == 0
     assert (box.root / "dev/nvidia-uvm").exists()
+
+
+DROPIN = Path(__file__).parents[3] / "roles/nvidia_container_toolkit/files/refresh.conf"
+
+
+@pytest.mark.parametrize("fails", [[], ["nvidia-modeset"]])
+def test_the_role_has_unified_memory_made_before_each_refresh(box, tmp_path, fails):
+    path = modprobe(tmp_path, box, fails)
+    if fails:
+        # something else has loaded it
+        os.makedirs(box.root / "sys/module/nvidia_uvm")
+        (box.root / "sys/module/nvidia_uvm/initstate").write_text("live")
+    commands = re.findall(r"^ExecStartPre=-/usr/bin/nvidia-ctk (.*)$", DROPIN.read_text(), re.MULTILINE)
+    for command in commands:
+        box.ctk(*command.split(), **path)
+    assert "/dev/nvidia-uvm" in nodes(box)[0]
 
 
 def test_cdi_list(box, spec, tmp_path):
