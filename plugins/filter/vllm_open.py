@@ -79,6 +79,24 @@ def vllm_open_to_all(listen, gateways, sources, filtered):
     return ""
 
 
+def vllm_filtered_ports(engines, port, left, restored):
+    """The ports that the packet filter of a box knows: also of engines that run there and are not in vllm_engines.
+
+    engines   vllm_engines
+    port      vllm_port, of engines without one of their own
+    left      containers of engines that are no longer wanted, by name (of host_info; null where there is none)
+    restored  arguments of the configurations that this run has put back
+    """
+    ports = {int(engine.get("port") or port) for engine in engines}
+    labels = [container.get("labels") or {} for container in left.values() if container]
+    ports |= {int(each["tandem.port"]) for each in labels if str(each.get("tandem.port", "")).isdigit()}
+    for word in restored:
+        name, _, value = str(word).partition("=")
+        if name == "--port" and value.isdigit():
+            ports.add(int(value))
+    return sorted(ports)
+
+
 def vllm_not_admitted(lines, gateway, boxes):
     """Sentences about boxes whose engines do not admit `gateway` from where it comes.
 
@@ -150,5 +168,6 @@ class FilterModule:
             "vllm_listen_address": vllm_listen_address,
             "vllm_sources": vllm_sources,
             "vllm_open_to_all": vllm_open_to_all,
+            "vllm_filtered_ports": vllm_filtered_ports,
             "vllm_not_admitted": vllm_not_admitted,
         }

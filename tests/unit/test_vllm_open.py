@@ -125,6 +125,22 @@ def test_when_an_engine_is_open_to_everybody(listen, gateways, allowed, filtered
     assert (words in told) if words else told == ""
 
 
+@pytest.mark.parametrize(
+    ("engines", "left", "restored", "ports"),
+    [
+        ([{"name": "a"}, {"name": "b", "port": 8002}], {}, [], [8000, 8002]),
+        # an engine that was taken out of the list and still runs: its port stays closed
+        ([{"name": "a"}], {"vllm-b": {"running": True, "labels": {"tandem.port": "8002"}}}, [], [8000, 8002]),
+        ([{"name": "a"}], {"vllm-b": None, "vllm-c": {"labels": None}, "vllm-d": {"labels": {}}}, [], [8000]),
+        # a change of the port that failed: the engine listens on the earlier one again
+        ([{"name": "a", "port": 8001}], {}, ["/models", "--host=0.0.0.0", "--port=8000"], [8000, 8001]),
+        ([{"name": "a"}], {}, ["/models", "--port=8000", "--port"], [8000]),
+    ],
+)
+def test_a_port_on_which_an_engine_listens_is_filtered_wanted_or_not(engines, left, restored, ports):
+    assert rules.vllm_filtered_ports(engines, 8000, left, restored) == ports
+
+
 def test_a_gateway_that_comes_from_another_address_is_told_before_a_box_is_touched():
     boxes = {
         "box1": {"v4": ["192.0.2.10"], "v6": [], "filters": True},
@@ -204,6 +220,11 @@ def filters(render):
     return render(
         {
             "both": {"admitted": admits, "vllm_engines": [{"name": "a"}, {"name": "b", "port": 8001}]},
+            "left": {
+                "admitted": admits,
+                "__vllm_looked_left": {"host_info": {"containers": {"vllm-b": {"labels": {"tandem.port": "8002"}}}}},
+                "__vllm_restored_arguments": ["--port=8003"],
+            },
             "nobody": {"admitted": {**admits, "v4": [], "v6": []}},
             "network": {"admitted": {**admits, "v4": ["10.0.0.0/8"], "v6": []}},
             "everybody": {"vllm_listen": "0.0.0.0", "admitted": {**admits, "v4": ["0.0.0.0/0"], "v6": ["::/0"]}},
@@ -220,6 +241,7 @@ def test_the_table_is_exchanged_whole_and_no_other_is_touched(filters):
 
 def test_every_port_is_filtered_and_only_those(filters):
     assert filters["both"].count("{ 8000, 8001 }") == 2
+    assert filters["left"].count("{ 8000, 8002, 8003 }") == 2
     assert "{ 8000 } jump engines" in filters["nobody"] and "saddr" not in filters["nobody"]
     # acknowledged: still nobody may take an engine's place
     assert "jump engines" not in filters["everybody"] and "skuid != 0 drop" in filters["everybody"]
