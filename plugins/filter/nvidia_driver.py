@@ -384,6 +384,15 @@ def driver_reboot_reason(info):
     return ""
 
 
+def driver_stays(info, plan, loaded):
+    """Whether `loaded`, the version of the driver that runs or null, is what a run by `plan` leaves, so that an image
+    can be judged by it."""
+    if plan["source"] == "none":
+        return True
+    exchanged = plan["change"] or driver_reboot_reason(info)
+    return not exchanged and (loaded or "").split(".")[0] == plan["branch"]
+
+
 def driver_refusal(info, plan, allow_reboot=None, allow_interruption=False, local=False):
     """Why nothing may be done about the driver now, one sentence with the way out; an empty string when all is allowed.
 
@@ -503,6 +512,7 @@ class FilterModule:
             "driver_plan": driver_plan,
             "driver_reboot_reason": driver_reboot_reason,
             "driver_refusal": driver_refusal,
+            "driver_stays": driver_stays,
             "host_need": host_need,
             "needs_table": needs_table,
             "offer_findings": offer_findings,

@@ -9,6 +9,7 @@ from nvidia_driver import (
     driver_plan,
     driver_reboot_reason,
     driver_refusal,
+    driver_stays,
     host_need,
     offer_findings,
     persistenced_drop_in,
@@ -615,6 +616,25 @@ def test_reboot(name, changes, reason):
 UPGRADED = {"name": "serving", "nvidia_installed": "595.91.07"}
 IDLE = {**UPGRADED, "engines": []}
 HELD = {"name": "ubuntu26.04"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "wish", "stays"),
+    [
+        ({}, {}, True),
+        ({}, {"branch": "590"}, False),
+        # within the branch as well
+        ({}, {"version": "595.91.07"}, False),
+        ({"nvidia_installed": "595.91.07"}, {}, False),
+        # nothing of the driver is installed but its module is loaded: what a run installs is of the default branch
+        ({"nvidia_packages": {}, "nvidia_loaded": "570.172.08", "nvidia_installed": "570.172.08"}, {}, False),
+        ({"nvidia_loaded": "570.172.08", "nvidia_installed": "570.172.08"}, {"source": "none"}, True),
+        ({"nvidia_loaded": None, "nvidia_installed": None, "nvidia_packages": {}}, {}, False),
+    ],
+)
+def test_an_image_is_judged_by_a_driver_that_stays(facts, wish, stays):
+    info = host("serving", **facts)
+    assert driver_stays(info, driver_plan(info, **wish), info["nvidia_loaded"]) is stays
 
 
 @pytest.mark.parametrize(
