@@ -113,6 +113,14 @@ TABLE = [
         "nvidia-container-toolkit#48",
     ),
     Known(
+        "no-library",
+        "broken",
+        r"ImportError: (?P<what>lib(?:cuda|nvidia-ml)\.so\.1): cannot open shared object file",
+        "the container has no {what}: the CDI specification brings no library of the driver",
+        "systemctl restart nvidia-cdi-refresh, then the engine's unit; nvidia-smi on the box must answer first",
+        "the dynamic loader's text (glibc)",
+    ),
+    Known(
         "no-device",
         "broken",
         r"could not select device driver|unresolvable CDI devices (?P<what>\S+)",

@@ -77,6 +77,7 @@ LINES = [
     ("Error 804: forward compatibility was attempted on non supported HW", "cuda-804"),
     ("Failed to initialize NVML: Driver/library version mismatch", "driver-mismatch"),
     ("Failed to initialize NVML: Unknown Error", "nvml-unknown"),
+    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "no-library"),
     ("docker: could not select device driver with capabilities: [[gpu]].", "no-device"),
     ("CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-1", "no-device"),
     ("RuntimeError: Failed to infer device type, please set", "no-cards"),
