@@ -426,7 +426,7 @@ def apt_sources():
     for path in matching("/etc/apt/sources.list.d/*.sources"):
         text = "\n".join(line for line in (read(path) or "").splitlines() if not line.startswith("#"))
         for stanza in re.split(r"\n[ \t]*\n", text):
-            if re.search(r"^Enabled:\s*(no|false|without|off|disable)\s*$", stanza, re.MULTILINE | re.IGNORECASE):
+            if re.search(r"^Enabled:\s*(no|false|without|off|disable|0)\s*$", stanza, re.MULTILINE | re.IGNORECASE):
                 continue
             for uris in re.findall(r"^URIs:(.*(?:\n[ \t].*)*)", stanza, re.MULTILINE | re.IGNORECASE):
                 found.extend({"file": path, "uri": uri} for uri in uris.split())

@@ -115,6 +115,6 @@ def _about_closed(folder, closed):
         return f"{name} is of user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}"
 
     return [
-        f"the engine may not read {_some(closed, owner)}, in {folder} (vllm_model): root in its container has no "
+        f"the engine may not read files of {folder} (vllm_model): {_some(closed, owner)}. Root in its container has no "
         f"rights over other users' files. Open them: chmod -R a+rX {folder}"
     ]

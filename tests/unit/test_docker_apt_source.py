@@ -77,12 +77,13 @@ def test_of_several_addresses_in_a_stanza_the_others_stay():
     assert apt_without(text.replace("\n https://mirror.example/docker", ""), "docker.sources", DOCKER) == ""
 
 
-def test_a_stanzas_other_fields_comments_and_switch_are_no_addresses():
+@pytest.mark.parametrize("word", ["no", "0", "False"])
+def test_a_stanzas_other_fields_comments_and_switch_are_no_addresses(word):
     other = stanza("http://deb.debian.org/debian", "Signed-By: /k/https://download.docker.com/linux/x\n")
     assert apt_without(other, "a.sources", "download.docker.com/linux/") == other
     comment = stanza("http://deb.debian.org/debian\n# https://download.docker.com/linux/debian")
     assert apt_without(comment, "a.sources", DOCKER) == comment
-    off = stanza("https://download.docker.com/linux/debian", "Enabled: no\n")
+    off = stanza("https://download.docker.com/linux/debian", f"Enabled: {word}\n")
     assert apt_without(off, "a.sources", DOCKER) == off
     both = f"# mine\n\n{off}\n \n{stanza('https://download.docker.com/linux/debian')}"
     assert apt_without(both, "a.sources", DOCKER) == f"# mine\n\n{off}"
