@@ -706,6 +706,9 @@ def test_an_images_cuda_against_the_driver(cuda, driver, words):
         ("580", "590.44.01", ["no version of nvidia_driver_branch 580"]),
         ("580", "580.82", None),
         ("580", "580.60.01", ["580.65.06"]),
+        # YAML without quotes
+        (None, 595.80, ["number 595.8", "quotes"]),
+        ("595", 595.80, ["quotes"]),
     ],
 )
 def test_branch_and_version(branch, version, words):

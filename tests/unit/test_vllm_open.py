@@ -56,6 +56,7 @@ def test_an_engine_listens_as_narrowly_as_serves(listen, gateways, allowed, reac
     [
         ({"gw1": {"ansible_host": "192.0.2.10"}}, [], ["192.0.2.10"], []),
         ({"gw1": {"ansible_host": "fd00::10"}}, [], [], ["fd00::10"]),
+        ({"gw1": {"ansible_host": "[fd00::10]"}}, [], [], ["fd00::10"]),
         ({"gw1": {"ansible_host": "gw.lan"}}, [], ["192.0.2.10"], ["fd00::10"]),
         ({"gw.lan": {}}, [], ["192.0.2.10"], ["fd00::10"]),
         ({"gw1": {"ansible_host": "many.lan"}}, [], ["192.0.2.11", "192.0.2.12"], []),
