@@ -4,10 +4,12 @@ import gzip
 import hashlib
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from packages_under_test import DRIVER, NEWER_DRIVER, OLDER_DRIVER, fields
 
+PACKAGES = Path(__file__).parents[3] / "sim/packages"
 DRIVER_PACKAGES = [
     "libnvidia-ml1",
     "nvidia-driver-cuda",
@@ -119,6 +121,24 @@ def test_the_refresh_finds_the_modules_that_the_real_one_finds(newer, version, t
         dep.write_text(f"updates/dkms/{module}:\nkernel/drivers/video/nvidia-other.ko.xz:\n")
         command = condition.replace("/lib/modules/%v/modules.dep", str(dep))
         assert (subprocess.run(["sh", "-c", command], check=False).returncode == 0) is found, module
+
+
+@pytest.mark.parametrize(("release", "ending"), [("12", ".ko"), ("13", ".ko.xz")])
+def test_modules_are_compressed_where_the_distributions_own_are(tmp_path, release, ending):
+    (tmp_path / "os-release").write_text(f'ID=debian\nVERSION_ID="{release}"\n')
+    script = (PACKAGES / "cuda/nvidia-kernel-open-dkms/postinst").read_text()
+    script = script.replace("/etc/os-release", str(tmp_path / "os-release")).replace("/lib/modules", str(tmp_path))
+    subprocess.run(["sh", "-c", script, "postinst", "configure"], check=True, capture_output=True)
+    (dep,) = tmp_path.rglob("modules.dep")
+    listed = sorted(line.rpartition("/")[2] for line in dep.read_text().split(":\n") if line)
+    assert listed == [f"{name}{ending}" for name in ("nvidia-drm", "nvidia-modeset", "nvidia-uvm", "nvidia")]
+
+
+def test_the_daemons_user_is_the_one_that_debians_package_makes():
+    folder = PACKAGES / "cuda/nvidia-persistenced"
+    command = re.search("^ExecStart=(.*)$", (folder / "nvidia-persistenced.service").read_text(), re.MULTILINE)[1]
+    assert command == "/usr/bin/nvidia-persistenced --user nvpd"
+    assert (folder / "postinst").read_text().split("useradd ")[1].splitlines()[0].endswith(" nvpd")
 
 
 def test_nothing_is_left_to_fill_in(installed, build, tmp_path):
