@@ -145,6 +145,7 @@ def driver_plan(
     source = DEFAULT_SOURCE.get(os_id, "none") if source == "auto" else source
     installed = {name: found["version"] for name, found in info["nvidia_packages"].items()}
     library = next((upstream(found) for name, found in installed.items() if LIBRARY.match(name)), None)
+    by_default = "" if branch else " by default, as CUDA 13 needs it"
     branch = driver_branch(info, source, branch, version)
     plan = {
         "source": source,
@@ -182,7 +183,7 @@ def driver_plan(
     if library and version and library != version:
         plan["change"] = f"{by_what(library, installed)}, nvidia_driver_version is {version}"
     elif library and library.split(".")[0] != branch:
-        plan["change"] = f"{by_what(library, installed)}, nvidia_driver_branch is {branch}"
+        plan["change"] = f"{by_what(library, installed)}, nvidia_driver_branch is {branch}{by_default}"
     elif library or info["nvidia_loaded"]:
         plan["change"] = other_flavour(library or info["nvidia_loaded"], source, packages, branch, installed)
     plan["findings"] += mixed(info, source, installed) + unpackaged(info, source, installed)

@@ -172,6 +172,13 @@ def test_only_branch_and_version_exchange_a_driver(wish, change):
     assert driver_plan(host("serving"), **wish)["change"] == change
 
 
+def test_a_driver_that_is_too_old_is_told_as_that_where_nobody_named_a_branch():
+    plan = driver_plan(host("serving", **library("550.163.01-2")))
+    assert plan["change"] == (
+        "driver 550.163.01 is installed (libnvidia-ml1), nvidia_driver_branch is 595 by default, as CUDA 13 needs it"
+    )
+
+
 def packages(*names, version="580.95.05-1"):
     return {name: {"version": version, "held": True} for name in names}
 
