@@ -37,7 +37,9 @@ def _line_matches(line, pattern):
 def _stanza_without(stanza, pattern):
     """The stanza with its other addresses, or "" when it has none. APT passes over one that is off."""
     field = URIS.search(stanza)
-    if not field or re.search(r"^Enabled:\s*(no|false|without|off|disable|0)\s*$", stanza, re.MULTILINE | re.IGNORECASE):
+    if not field or re.search(
+        r"^Enabled:\s*(no|false|without|off|disable|0)\s*$", stanza, re.MULTILINE | re.IGNORECASE
+    ):
         return stanza
     uris = _without_comments(field["uris"]).split()
     others = [uri for uri in uris if not re.search(pattern, uri)]

@@ -453,7 +453,9 @@ def branch_finding(branch=None, version=None):
             f'Leave it out, or set it to "{MINIMUM_BRANCH}" or newer; known branches are {known}'
         )
     if version and not isinstance(version, str):
-        return f'nvidia_driver_version is the number {version}, which may have lost a zero; write it in quotes: "580.95.05"'
+        return (
+            f'nvidia_driver_version is the number {version}, and may have lost a zero; write it in quotes, "580.95.05"'
+        )
     if version and not re.fullmatch(rf"{branch or '[0-9]{3}'}(\.\d+){{1,2}}", version):
         of = f"nvidia_driver_branch {branch}" if branch else "any branch"
         example = f"{branch or MINIMUM_BRANCH}.95.05"

@@ -88,7 +88,9 @@ def test_the_boxs_own_sources_are_asked_without_touching_its_lists(repository, t
         f'APT::Sandbox::User "root"; Dir::Etc::sourcelist "{tmp_path}/box.list"; Dir::Etc::sourceparts "/dev/null"; '
         f'Dir::State::lists "{tmp_path}/lists";'
         # as update-notifier has one, which writes that the box's lists are fresh
-        + "".join(f'APT::Update::{name} {{"touch {tmp_path}/hook";}};' for name in ("Pre-Invoke", "Post-Invoke-Success"))
+        + "".join(
+            f'APT::Update::{name} {{"touch {tmp_path}/hook";}};' for name in ("Pre-Invoke", "Post-Invoke-Success")
+        )
     )
     found = module("apt_offer", packages=["nvidia-driver-cuda"])["apt_offer"]
     assert found == {"error": None, "versions": {"nvidia-driver-cuda": ["595.71.05-1", "590.48.01-1"]}}

@@ -17,7 +17,8 @@ FILES = {
     "/etc/apt/sources.list.d/a.list": "deb http://two/ /\n",
     "/etc/apt/sources.list.d/b.sources": (
         "Types: deb\nURIs: http://three/ http://four/\n http://five/\nSuites: /\n\n"
-        "Types: deb\nEnabled: no\nURIs: http://off/\nSuites: /\n \nEnabled: 0\nURIs: http://off/\n\n#URIs: http://off/\nTypes: deb\nURIs:\n http://six/\n"
+        "Types: deb\nEnabled: no\nURIs: http://off/\nSuites: /\n \n"
+        "Enabled: 0\nURIs: http://off/\n\n#URIs: http://off/\nTypes: deb\nURIs:\n http://six/\n"
     ),
 }
 
