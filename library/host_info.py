@@ -168,7 +168,7 @@ host_info:
       type: dict
       contains:
         PATH:
-          description: One that was asked for.
+          description: One that was asked for, or RV(host_info.docker.root).
           type: dict
           contains:
             exists: {description: Whether it is there., type: bool}
@@ -574,7 +574,7 @@ def containers(names):
 
 
 def collect(params):
-    kernel, metas = platform.release(), kernel_metas()
+    kernel, metas, engine = platform.release(), kernel_metas(), docker()
     return {
         "os": os_release(),
         "architecture": platform.machine(),
@@ -598,12 +598,13 @@ def collect(params):
         "initramfs": initramfs(),
         "apt_sources": apt_sources(),
         "packages": packages(params["packages"]),
-        "paths": paths(params["paths"]),
+        # the folder of images is known here alone
+        "paths": paths([*params["paths"], engine["root"]]),
         "files": files(params["files"]),
         "urls": urls(params["urls"], params["url_timeout"]),
         "engines": engines(),
         "images": images(params["images"]),
-        "docker": docker(),
+        "docker": engine,
         "containers": containers(params["containers"]),
     }
 

@@ -123,6 +123,9 @@ def test_the_made_up_box_has_something_of_everything(furnished):
         "host_info.packages.docker-ce.version",
         "host_info.paths./nowhere.modified",
         "host_info.paths./nowhere.names",
+        # Docker's own folder of images
+        "host_info.paths./srv/docker.modified",
+        "host_info.paths./srv/docker.names",
         "host_info.files./nowhere",
         "host_info.urls.http://there.invalid/",
         "host_info.containers.vllm-other",

@@ -1,5 +1,7 @@
 """What stands in the way of serving: one finding each, with its way out. The facts are fixtures, not machines."""
 
+from pathlib import Path
+
 import pytest
 from host import host_findings, host_remarks  # plugins/filter/host.py, see conftest.py
 from host_fixtures import host
@@ -167,3 +169,34 @@ def test_another_number_of_cards_has_a_way_out():
     (finding,) = host_findings(info, **WISH | {"gpus": 3})
     assert "host_preflight_gpus to 2" in finding
     assert host_findings(info, **WISH | {"gpus": 2}) == []
+
+
+def test_the_disk_that_the_images_go_to_is_looked_at(run_play):
+    """Docker's own folder unless the settings have one; room for a whole image unless all of them are there."""
+    cases = [
+        ("/data", {"a": False}, {}, {"/data": 40, "/srv/models": 30}),
+        ("/var/lib/docker", {"a": False}, {}, {"/var/lib/docker": 40, "/srv/models": 30}),
+        ("/var/lib/docker", {"a": True, "b": False}, {}, {"/var/lib/docker": 40, "/srv/models": 30}),
+        ("/var/lib/docker", {"a": True}, {}, {"/var/lib/docker": 0, "/srv/models": 30}),
+        ("/data", {"a": False}, {"data-root": None}, {"/data": 40, "/srv/models": 30}),
+        ("/var/lib/docker", {"a": False}, {"data-root": "/new"}, {"/new": 40, "/srv/models": 30}),
+    ]
+    told = [
+        {"looked": {"docker": {"root": root}, "images": images}, "daemon": daemon, "wanted": wanted}
+        for root, images, daemon, wanted in cases
+    ]
+    paths = {"/srv/models": {"names": []}}
+    check = {
+        "ansible.builtin.assert": {"that": "__host_preflight_space == item.wanted"},
+        "vars": {
+            "__host_preflight_looked": {"host_info": "{{ item.looked | combine({'paths': paths}) }}"},
+            "docker_engine_daemon": "{{ item.daemon }}",
+        },
+        "loop": told,
+    }
+    load = {"ansible.builtin.include_vars": "{{ roles }}/host_preflight/vars/main.yml"}
+    settings = {"host_preflight_free_disk_gib": 40, "host_preflight_weights_gib": 30, "vllm_model": "/srv/models"}
+    play = {"hosts": "all", "connection": "local", "gather_facts": False, "tasks": [load, check]}
+    folder = str(Path(__file__).parents[2] / "roles")
+    code, said = run_play(play, "box1", roles=folder, paths=paths, **settings)
+    assert code == 0, said
