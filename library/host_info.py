@@ -333,7 +333,8 @@ def packages(names):
     for line in done.stdout.splitlines():
         name, version, status = line.split("\t")
         selection, _, state = status.split()
-        if state == "installed":
+        # the own architecture comes first; i386 beside it (Steam) is of the same version, and has no hold of its own
+        if state == "installed" and not found.get(name, {"version": None})["version"]:
             found[name] = {"version": version, "held": selection == "hold"}
     return found
 

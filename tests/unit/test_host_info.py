@@ -158,3 +158,16 @@ def test_proxies_are_apts_own(monkeypatch, tmp_path, server, settings, environme
 
 def test_an_address_that_nobody_answers_at_has_a_reason(monkeypatch):
     assert "127.0.0.1" in host_info.urls(["http://127.0.0.1:9/"], 1)["http://127.0.0.1:9/"]
+
+
+def test_a_package_that_is_there_for_two_architectures_is_the_boxs_own(tmp_path, monkeypatch):
+    (tmp_path / "arch").write_text("amd64\ni386\n")
+    (tmp_path / "status").write_text(
+        "".join(
+            f"Package: libnvidia-compute-580\nStatus: {selection} ok installed\nArchitecture: {architecture}\n"
+            "Multi-Arch: same\nVersion: 580.95.05-0ubuntu1\nMaintainer: t\nDescription: t\n\n"
+            for architecture, selection in (("i386", "install"), ("amd64", "hold"))
+        )
+    )
+    monkeypatch.setenv("DPKG_ADMINDIR", str(tmp_path))
+    assert host_info.nvidia_packages()["libnvidia-compute-580"] == {"version": "580.95.05-0ubuntu1", "held": True}
