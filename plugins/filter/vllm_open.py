@@ -144,7 +144,7 @@ def _network(entry):
 def _addresses(name, resolve):
     """(networks, why there are none): of an address, itself; of a name, all that it has."""
     try:
-        found = [ipaddress.ip_address(name)]
+        found = [ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))]
     except ValueError:
         try:
             answers = resolve(name, None, type=socket.SOCK_STREAM)

@@ -573,12 +573,22 @@ def dev_mode(case):
 
 
 def open_routes(case):
-    if case.more.get("open"):
+    if why := case.more.get("open"):
+        if "vllm_filter" in why:
+            way_out = "take vllm_filter: false out, or have the engines listen on 127.0.0.1"
+        elif "everybody" in why:
+            way_out = (
+                "narrow vllm_allowed_sources, or the gateways' gateway_source_addresses, to who is to reach the port"
+            )
+        else:
+            way_out = (
+                "leave vllm_listen unset and put a gateway into the inventory (a box may be its own: docs/engine.md), "
+                "or name in vllm_allowed_sources who may reach every route"
+            )
         yield (
-            f"{case.more['open']}: vLLM asks for its key under /v1 alone, so anybody on the network gets completions "
+            f"{why}: vLLM asks for its key under /v1 alone, so anybody on the network gets completions "
             "without one (/invocations, /inference) and all its other routes",
-            "leave vllm_listen unset and put a gateway into the inventory (a box may be its own: docs/engine.md), or "
-            "name in vllm_allowed_sources who may reach every route",
+            way_out,
         )
 
 

@@ -64,6 +64,8 @@ def test_an_engine_listens_as_narrowly_as_serves(listen, gateways, allowed, reac
         # the box itself comes over its loopback
         ({"box1": {"ansible_host": "192.0.2.1"}}, [], [], []),
         ({"gw1": {"ansible_host": "::ffff:192.0.2.10"}}, [], ["192.0.2.10"], []),
+        # as gateway_engines takes it
+        ({"gw1": {"ansible_host": "[fd00::10]"}}, [], [], ["fd00::10"]),
         # several addresses, or behind NAT; the name is not asked
         (
             {"gw1": {"ansible_host": "nowhere", "gateway_source_addresses": ["10.0.0.1", "fd00::/64"]}},

@@ -443,6 +443,8 @@ def test_every_rule_has_a_case_that_fires_and_one_that_passes():
             {"open": "vllm_listen is 0.0.0.0"},
             ["vllm_listen is 0.0.0.0", "/v1 alone", "/invocations", "vllm_allowed_sources"],
         ),
+        ("open-routes", {"open": "vllm_listen is :: and vllm_filter is false"}, ["take vllm_filter: false out"]),
+        ("open-routes", {"open": "the sources are ::/0, which is everybody"}, ["narrow vllm_allowed_sources"]),
         (
             "trusted-clients",
             {"args": {"tool-server": "demo", "trust-request-chat-template": True}},

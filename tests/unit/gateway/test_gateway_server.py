@@ -77,6 +77,7 @@ def test_a_dead_engine_is_not_up(gateway, engines, act):
     wait_for(lambda: " 0 8 " in next(x for x in gateway.ask("show servers state").splitlines() if "box1" in x))
     failed = act("up", timeout=1)
     assert "box1-main is DOWN" in failed["msg"] and "L7STS 503" in failed["msg"]
+    assert "packet filter" not in failed["msg"]
     # `ready` was given, so it comes back by itself
     engines["box1-main"].sick = False
     assert act("up", timeout=5)["up"] == SERVERS
@@ -98,7 +99,7 @@ def test_from_maint_no_request_meets_an_engine_that_was_not_checked(gateway, eng
     failed = act("up", timeout=2)
     stop.set()
     watcher.join()
-    assert "box1-main is DOWN" in failed["msg"]
+    assert "box1-main is DOWN" in failed["msg"] and "packet filter of the box admit it" in failed["msg"]
     assert not [status for status in seen if status.startswith("UP")], seen
 
 
