@@ -337,8 +337,8 @@ class Gateway:
                 )
                 if any((mine[name]["check"] or "").startswith("L4") for name in missing):
                     told += (
-                        ". A connection from this gateway is refused or lost: does the packet filter of the box admit it "
-                        "(gateway_source_addresses)?"
+                        ". A connection from this gateway is refused or lost: does the packet filter of the box admit "
+                        "it (gateway_source_addresses)?"
                     )
                 raise GatewayError(f"not UP after {timeout:g} s: {told}")
             self.sleep(POLL_SECONDS)

@@ -204,8 +204,8 @@ def gateway_status_text(results):
 
 # What HAProxy says of a health check that failed -> what an operator looks at. {unit} and {box} are put in.
 LOOK_AT = {
-    "L4CON": "nothing listens there (systemctl status {unit} on {box}), or the packet filter of {box} does not admit this gateway "
-    "(gateway_source_addresses)",
+    "L4CON": "nothing listens there (systemctl status {unit} on {box}), or the packet filter of {box} does not admit "
+    "this gateway (gateway_source_addresses)",
     "L4TOUT": "no answer to a connection: is {box} on, and does its packet filter let the gateway in?",
     "L4OK": "it was not asked to the end",
     "L6": "see systemctl status {unit} on {box}",

@@ -174,7 +174,7 @@ def told(status, admin="ready", check="L7OK 200", agent="L7OK up", **more):
         ),
         (
             told("DOWN", check="L4CON Connection refused"),
-            "L4CON Connection refused; nothing listens there (systemctl status vllm-main.service on box1), or the packet filter of box1",
+            "L4CON Connection refused; nothing listens there (systemctl status vllm-main.service on box1), or the",
         ),
         (told("DOWN", check="L4TOUT"), "does its packet filter let the gateway in"),
         (told("DOWN", check="L7STS 503 status"), "the engine says that it is dead"),
