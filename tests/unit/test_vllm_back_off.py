@@ -21,7 +21,7 @@ loader.exec_module(back_off)
 def test_the_waits_grow_to_ten_minutes_and_no_further():
     waits = [back_off.seconds(failed) + back_off.FIRST for failed in range(9)]
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600, 600]
-    assert back_off.seconds(10**4) == 590
+    assert back_off.seconds(10**4) == back_off.seconds(10**12) == 590
 
 
 @pytest.fixture
@@ -76,11 +76,33 @@ def test_an_engine_that_worked_in_between_starts_at_once(start, tmp_path):
     assert start(5)[:2] == (0, 0)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"failed": null}', '{"failed": "x", "since": 1}', "5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"failed": null}',
+        '{"failed": "x", "since": 1}',
+        "5",
+        '{"failed": 1e400, "since": 1}',
+        '{"failed": 1, "since": 99999999999999999999}',
+        "[" * 100000,
+    ],
+)
 def test_a_broken_record_is_none(start, tmp_path, text):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/starts").write_text(text)
     assert start(3)[:2] == (0, 0)
+
+
+def test_an_engine_starts_where_the_count_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "starts/folder").mkdir(parents=True)
+    back_off.write(str(tmp_path / "starts"), {"failed": 0, "since": 0})
+    (tmp_path / "file").write_text("")
+    back_off.write(str(tmp_path / "file/starts"), {"failed": 0, "since": 0})
+    assert capsys.readouterr().out.count("the failed starts are not counted: ") == 2
 
 
 @pytest.mark.parametrize("said", ["", "[not set]", "Failed to connect to bus"])

@@ -169,6 +169,8 @@ def test_half_a_configuration_is_none(box):
         ("{", None),
         ("[]", None),
         ('{"failed": "many", "since": 1}', None),
+        ('{"failed": 1e400, "since": 1}', None),
+        ('{"failed": 1, "since": 99999999999999999999}', None),
     ],
 )
 def test_starts_that_failed_are_told(box, text, starts):

@@ -133,6 +133,13 @@ def test_it_is_warmed_up_by_several_lengths_greedy_sampled_and_together(tmp_path
     assert set(record) == {"ready_s", "warm_s", "at"} and before - 1 <= record["at"] <= time.time() + 1
 
 
+def test_an_engine_that_works_is_ready_where_the_record_cannot_be_written(tmp_path, serve):
+    for name in ("ready", "vllm-main.starts"):
+        (tmp_path / "run" / name / "folder").mkdir(parents=True)
+    done = wait(tmp_path, serve(Engine()))
+    assert done.returncode == 0 and "could not be written down" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("answered", [1, 5, 12])
 def test_an_engine_that_fails_while_it_is_warmed_up_is_not_ready(tmp_path, serve, answered):
     (tmp_path / "run").mkdir()
