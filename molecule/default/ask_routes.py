@@ -1,4 +1,4 @@
-"""Asks every route that vLLM has logged, one after another: prints {"POST /path": status or error}, JSON.
+"""Asks every route that vLLM has logged, once, one after another: prints {"POST /path": status or error}, JSON.
 
 ask_routes.py ADDRESS PORT [KEY]; the engine's log on standard input.
 """
@@ -11,7 +11,8 @@ import sys
 address, port, *key = sys.argv[1:]
 head = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key[0]}"} if key else {})}
 answers = {}
-for path, methods in re.findall(r"Route: (/\S*), Methods: ([A-Z, ]+)", sys.stdin.read()):
+# once, however often it has started: a gateway answers no more than 100 requests a minute without a key
+for path, methods in sorted(set(re.findall(r"Route: (/\S*), Methods: ([A-Z, ]+)", sys.stdin.read()))):
     for method in methods.split(", "):
         connection = http.client.HTTPConnection(address, int(port), timeout=10)
         try:
