@@ -47,7 +47,7 @@ def vllm_sources(box, gateways, hostvars, allowed, resolve=socket.getaddrinfo):
         if given := of_gateway.get("gateway_source_addresses"):
             take(given, f"gateway_source_addresses of {gateway}")
             continue
-        name = str(of_gateway.get("ansible_host") or gateway).removeprefix("[").removesuffix("]")
+        name = str(of_gateway.get("ansible_host") or gateway)
         found, why = _addresses(name, resolve)
         networks += found
         if not found:
