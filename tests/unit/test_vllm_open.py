@@ -377,3 +377,10 @@ def test_a_neighbour_reaches_the_port_from_an_admitted_address_alone(filters, tm
     for stranger in ("192.0.2.66", "fd00::66"):
         wanted += [f"{stranger} {port} ConnectionRefusedError" for port in (8000, 8001)] + [f"{stranger} 9000"]
     assert sorted(done.stdout.splitlines()) == sorted(wanted), done.stderr
+
+
+def test_what_nft_says_against_the_file_is_in_the_journal():
+    """LogLevelMax drops what the unit's processes say at the level SyslogLevel, which is info unless it is set."""
+    unit = (ROOT / "roles/vllm/files/tandem-vllm-filter.service").read_text().splitlines()
+    assert {"LogLevelMax=notice", "SyslogLevel=notice"} <= set(unit)
+    assert "tandem-vllm-filter.service" in (ROOT / "roles/vllm/tasks/why.yml").read_text()
