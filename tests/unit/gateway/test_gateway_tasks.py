@@ -194,7 +194,8 @@ def test_a_gateway_that_is_lost_stops_the_run_before_a_box_is_touched(tmp_path, 
 def test_a_limited_run_asks_the_gateways_whether_the_box_admits_them(run):
     admits = {"v4": ["192.0.2.10"], "v6": [], "problems": [], "filters": True}
     said = run("sources_of_box", "--check", lost=True, facts={"__vllm_sources": admits})
-    assert "rescued: gw1 reaches box1 from 127.0.0.1, and the engines of box1 would admit 192.0.2.10" in said
+    assert "rescued: " in said
+    assert "gw1 reaches box1 from 127.0.0.1, and the engines of box1 would admit 192.0.2.10" in said
     admits["v4"] = ["127.0.0.1"]
     said = run("sources_of_box", "--check", lost=True, facts={"__vllm_sources": admits})
     assert "rescued: " not in said and "failed=0" in said
